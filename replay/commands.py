@@ -1,0 +1,301 @@
+"""The durable verbs, in JSON: each matches the journal or records something new.
+
+A command is counted when its verb is called, not when it is awaited. The typed verbs
+that users import are in ``sdk.context``; they encode and decode around these.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import UNSET
+
+from tidewheel.journal import events as ev
+from tidewheel.journal.errors import InvalidRequest
+from tidewheel.journal.ids import CommandId, CommandType, check_name
+from tidewheel.replay.ending import ContinueAsNew
+from tidewheel.replay.execution import Execution
+from tidewheel.replay.history import invoke_type
+from tidewheel.replay.join_set import JoinSet
+from tidewheel.replay.loop import DeterministicLoop
+from tidewheel.replay.promise import Decoder, Promise
+from tidewheel.replay.violation import Violation
+
+
+class Commands:
+    """What workflow code can durably ask for."""
+
+    def __init__(self, execution: Execution) -> None:
+        self._run = execution
+        self._keyed: dict[CommandId, Promise] = {}
+        self._named: dict[str, Promise] = {}
+        self._owners: dict[str, JoinSet] = {}
+
+    @property
+    def loop(self) -> DeterministicLoop:
+        """The run's loop, for join sets."""
+        return self._run.loop
+
+    def check_alive(self) -> None:
+        """Refuse a verb where no code of this run is moving."""
+        self._run.loop.refuse_if_dead()
+        if not self._run.loop.is_current():
+            message = "ctx belongs to its workflow's own code: tasks and threads cannot use it"
+            raise InvalidRequest(message)
+
+    # Invokes
+
+    def invoke(
+        self,
+        schedule: ev.InvokeScheduled,
+        decoder: Decoder,
+        *,
+        key: str | None = None,
+        execute: Callable[[], Any] | None = None,
+    ) -> Promise:
+        """Ask for a task, child run or operation. *schedule* lacks only its identity."""
+        self.check_alive()
+        matcher = self._run.matcher
+        command = matcher.next(invoke_type(schedule.kind), key)
+        if key is not None and command in self._keyed:
+            known = self._keyed[command]
+            assert known.event is not None
+            matcher.same(command, "function_name", known.event.function_name, schedule.function_name)
+            self._keyed[command] = self._twin(known, decoder)
+            return self._keyed[command]
+        event = matcher.invoke(command, schedule.kind, schedule.function_name, schedule.input)
+        if event is None:
+            event = ev.InvokeScheduled(
+                promise_id=matcher.allocate(),
+                kind=schedule.kind,
+                function_name=schedule.function_name,
+                input=schedule.input,
+                retry_policy=schedule.retry_policy,
+                n=UNSET if key is not None else _ordinal(command),
+                key=UNSET if key is None else key,
+                dispatch=schedule.dispatch,
+                queue=schedule.queue,
+                limits=schedule.limits,
+            )
+            self._run.moves.append(event)
+        promise = self._promise(command, event.promise_id, decoder)
+        promise.event = event
+        promise.execute = execute
+        if key is not None:
+            self._keyed[command] = promise
+        self._run.expect(promise, promise.path)
+        return promise
+
+    # Waiting
+
+    def sleep(self, seconds: float, decoder: Decoder) -> Promise:
+        """A timer; no time at all needs none."""
+        self.check_alive()
+        command = self._run.matcher.next(CommandType.TIMER) if seconds > 0 else _NO_TIMER
+        if seconds <= 0:
+            promise = self._promise(command, "", decoder)
+            promise.settle(_NOTHING)
+            return promise
+        path = self._run.schedule_timer(command, seconds)
+        promise = self._promise(command, path, decoder)
+        self._run.expect(promise, path)
+        return promise
+
+    def signal(self, name: str, decoder: Decoder) -> Promise:
+        """Wait for the next signal of *name*; at once where one is buffered."""
+        self.check_alive()
+        check_name(name, "signal")
+        run = self._run
+        command = run.matcher.next(CommandType.SIGNAL)
+        record = run.matcher.signal(command, name)
+        promise = self._promise(command, record.path if record else run.matcher.allocate(), decoder)
+        promise.signal_name = name
+        if record is not None and record.received is not None:
+            if record.at_once:
+                promise.settle(ev.Result(ok=record.received.payload))
+            else:
+                run.expect(promise, promise.path)
+        elif run.live and not run.has_waiter(name) and run.history.deliveries.get(name):
+            run.moves.append(run.receive(promise, name))
+            promise.settle(run.history.facts[promise.path])
+        else:
+            run.asked()
+            run.waiters[name].append(promise)
+            run.expect(promise, promise.path)
+        return promise
+
+    def promise(self, name: str, decoder: Decoder) -> Promise:
+        """A promise that somebody outside resolves by *name*; asking again waits for the same one."""
+        self.check_alive()
+        check_name(name, "promise")
+        if name in self._named:
+            self._named[name] = self._twin(self._named[name], decoder)
+            return self._named[name]
+        matcher = self._run.matcher
+        command = matcher.next(CommandType.PROMISE)
+        record = matcher.find(command)
+        if record is not None:
+            matcher.same(command, "name", record.event.name, name)
+            path = record.path
+        else:
+            path = matcher.allocate()
+            self._run.moves.append(ev.PromiseCreated(promise_id=path, name=name))
+        promise = self._promise(command, path, decoder)
+        self._named[name] = promise
+        self._run.expect(promise, path)
+        return promise
+
+    def give_up_after(self, promise: Promise, seconds: float, problem: BaseException) -> None:
+        """Fail *promise* with *problem* if it is not settled in time."""
+        if not promise.done():
+            timer = self._run.loop.call_later(seconds, promise.fail, problem)
+            promise.on_settled = timer.cancel
+
+    # Values
+
+    def random(self) -> float:
+        """A random float in [0, 1), the same on every replay."""
+        value: float = self._random("random", self._run.entropy.random)
+        return value
+
+    def uuid(self) -> str:
+        """A random UUID, the same on every replay."""
+        value: str = self._random("uuid", self._run.entropy.uuid)
+        return value
+
+    def now(self) -> dt.datetime:
+        """The time the code was last shown."""
+        self.check_alive()
+        command = self._run.matcher.next(CommandType.TIME)
+        record = self._run.matcher.find(command)
+        if record is not None and record.event.time is not None:
+            recorded: dt.datetime = record.event.time
+            return recorded
+        time = dt.datetime.fromtimestamp(self._run.loop.now, dt.UTC)
+        if record is None:
+            self._run.moves.append(ev.TimeRecorded(promise_id=self._run.matcher.allocate(), time=time))
+        return time
+
+    def _random(self, kind: Any, generate: Callable[[], Any]) -> Any:
+        self.check_alive()
+        command = self._run.matcher.next(CommandType.RANDOM)
+        record = self._run.matcher.find(command)
+        if record is None:
+            value = generate()
+            path = self._run.matcher.allocate()
+            self._run.moves.append(ev.RandomGenerated(promise_id=path, value=value, kind=kind))
+            return value
+        event: ev.RandomGenerated = record.event
+        recorded = event.kind
+        if recorded is UNSET:
+            recorded = "uuid" if isinstance(event.value, str) else "random"
+        self._run.matcher.same(command, "kind", recorded, kind)
+        return event.value
+
+    # State
+
+    def state_set(self, key: str, value: Any) -> None:
+        """Remember *value* under *key*."""
+        self._state(ev.StateSet(key=key, value=value))
+        self._run.state[key] = value
+
+    def state_clear(self, key: str) -> None:
+        """Forget *key*."""
+        self._state(ev.StateCleared(key=key))
+        del self._run.state[key]
+
+    def state(self) -> dict[str, Any]:
+        """What the run remembers. Do not change it in place."""
+        return self._run.state
+
+    def _state(self, event: ev.StateSet | ev.StateCleared) -> None:
+        self.check_alive()
+        matcher = self._run.matcher
+        command = matcher.next(CommandType.STATE)
+        record = matcher.find(command)
+        if record is None:
+            self._run.moves.append(event)
+            return
+        matcher.same(command, "type", type(record.event).__name__, type(event).__name__)
+        matcher.same(command, "key", record.event.key, event.key)
+        if isinstance(event, ev.StateSet):
+            matcher.value(command, "value", record.event.value, event.value)
+
+    # Join sets
+
+    def join_set(self) -> JoinSet:
+        """Open a join set."""
+        self.check_alive()
+        command = self._run.matcher.next(CommandType.JOIN_SET)
+        record = self._run.matcher.find(command)
+        if record is not None:
+            return JoinSet(command, record.path, self)
+        path = self._run.matcher.allocate()
+        self._run.moves.append(ev.JoinSetCreated(join_set_id=path))
+        return JoinSet(command, path, self)
+
+    def join_set_of(self, promise: Promise) -> JoinSet | None:
+        """The set that *promise*'s command is a member of."""
+        return self._owners.get(promise.path)
+
+    def join_set_submitted(self, join_set: JoinSet, promise: Promise) -> None:
+        """Match or record a new member."""
+        self._owners[promise.path] = join_set
+        recorded = self._run.history.submitted.get(join_set.path, [])
+        place = join_set.submitted - 1
+        if place < len(recorded):
+            self._run.matcher.same(
+                f"{join_set.command}.submit({place})", "promise_id", recorded[place], promise.path
+            )
+        else:
+            self._run.moves.append(ev.JoinSetSubmitted(join_set_id=join_set.path, promise_id=promise.path))
+
+    def join_set_awaited(self, join_set: JoinSet, promise: Promise) -> None:
+        """Match or record a result that is handed out."""
+        self.check_alive()
+        recorded = self._run.history.awaited.get(join_set.path, [])
+        place = join_set.consumed - 1
+        if place < len(recorded):
+            self._run.matcher.same(
+                f"{join_set.command}.next({place})", "promise_id", recorded[place], promise.path
+            )
+        else:
+            result = self._run.history.facts.get(promise.path)
+            self._run.moves.append(
+                ev.JoinSetAwaited(join_set_id=join_set.path, promise_id=promise.path, result=result)
+            )
+
+    # The end
+
+    def continue_as_new(self, given: list[Any]) -> ContinueAsNew:
+        """Return what ends this segment when raised."""
+        self.check_alive()
+        return ContinueAsNew(given)
+
+    def refuse(self, violation: Violation) -> None:
+        """Stop the code for a reason found outside the matching."""
+        self._run.matcher.refuse(violation)
+
+    def _twin(self, known: Promise, decoder: Decoder) -> Promise:
+        # A promise of its own: one branch giving up must not cancel the other's wait.
+        twin = self._promise(known.command, known.path, decoder)
+        twin.event, twin.execute = known.event, known.execute
+        if known.shown:
+            twin.settle(self._run.history.facts[known.path])
+        else:
+            self._run.expect(twin, known.path)
+        return twin
+
+    def _promise(self, command: CommandId, path: str, decoder: Decoder) -> Promise:
+        return Promise(command, path, decoder, loop=self._run.loop, owner=self._run)
+
+
+_NO_TIMER = CommandId(CommandType.TIME, -1)
+_NOTHING = ev.Result(ok=None)
+
+
+def _ordinal(command: CommandId) -> int:
+    assert isinstance(command.which, int)
+    return command.which

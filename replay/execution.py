@@ -1,0 +1,468 @@
+"""One run's code between activations: shown facts one at a time, asked for its moves.
+
+The one rule: facts reach the code one at a time, in the order that
+``ExecutionResumed.applied`` records, and after each the code runs until nothing in it
+can move. Live execution and replay obey it alike, so the interleaving is a function
+of the journal alone.
+
+An execution is made from a segment's entries (``load``), told of later facts by the
+same door, and moved by ``activate``, which returns the events to append or None where
+the code asked for nothing new: then what it was shown goes into the next ``applied``.
+It does no I/O: whoever holds it appends, executes tasks, and drops it (``evict``)
+after any append that is not known to be committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import datetime as dt
+import logging
+from collections import defaultdict, deque
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import UNSET
+
+from tidewheel.journal import events as ev
+from tidewheel.journal.ids import CommandId, CommandType, PromiseId
+from tidewheel.replay import ending
+from tidewheel.replay.history import History
+from tidewheel.replay.loop import DeterministicLoop, DurableTimer, Spinning
+from tidewheel.replay.matching import Matcher
+from tidewheel.replay.promise import Promise
+from tidewheel.replay.violation import Halted, Violation
+from tidewheel.replay.waiting import suspension, wait_is_over
+
+logger = logging.getLogger("tidewheel.replay")
+
+
+class Entropy(Protocol):
+    """Where ``ctx.random()`` and ``ctx.uuid()`` get their first value from."""
+
+    def random(self) -> float:
+        """A float in [0, 1)."""
+
+    def uuid(self) -> str:
+        """A UUID as text."""
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """How strictly code must fit its journal."""
+
+    strict_inputs: bool = False
+    allow_orphans: bool = False
+
+
+class Program(Protocol):
+    """A workflow as the execution sees it."""
+
+    def main(self, execution: Execution, given: list[Any]) -> Coroutine[Any, Any, Any]:
+        """Make the coroutine that does the work and returns its result as JSON."""
+
+    def error(self, problem: BaseException) -> ev.Error:
+        """Describe an exception that the code let through."""
+
+
+class Activation(msgspec.Struct, frozen=True):
+    """What one activation came to: events to append, all or none, in this order."""
+
+    events: list[ev.Event]
+    violation: Violation | None = None
+
+
+class Execution:
+    """A workflow's code on its deterministic loop. See the module's rule."""
+
+    def __init__(
+        self,
+        program: Program,
+        run: PromiseId,
+        *,
+        policy: Policy | None = None,
+        entropy: Entropy,
+        first_position: int = 0,
+    ) -> None:
+        self.run = run
+        self.entropy = entropy
+        self.history = History(first_position=first_position)
+        self.policy = policy or Policy()
+        self.loop = DeterministicLoop(self)  # type: ignore[abstract]  # its refusals are filled in at import
+        self.matcher = Matcher(
+            self.history, run_path=run.path, strict_inputs=self.policy.strict_inputs, halt=self.loop.halt
+        )
+        #: Commands the code asked for and the journal does not have yet.
+        self.moves: list[ev.Event] = []
+        #: True while what the code asks for is new rather than recorded.
+        self.live = False
+        self.evicted = False
+        #: The run's remembered values, as JSON.
+        self.state: dict[str, Any] = {}
+        #: Everything unsettled that the code has asked for, oldest first.
+        self.pending: dict[str, Promise | DurableTimer] = {}
+        #: Invokes the code gave up on; whoever executes them may stop.
+        self.abandoned: dict[str, ev.InvokeScheduled] = {}
+        self.waiters: defaultdict[str, deque[Promise]] = defaultdict(deque)
+        self._program: Program | None = program
+        self._main: asyncio.Task[Any] | None = None
+        self._winding_up: asyncio.Task[None] | None = None
+        self._shown_early: set[str] = set()
+        self._applied: list[str] = []
+        self._received: list[ev.SignalReceived] = []
+        self._asked = False
+        self._cancel_shown = False
+        self._last_wait: ev.ExecutionAwaiting | None = None
+        self._stopped: ev.Error | None = None
+        self._over = False
+
+    # What the holder calls
+
+    def load(self, entries: Iterable[ev.Entry]) -> None:
+        """Take in journal entries of this segment that this execution did not write itself."""
+        for entry in entries:
+            self.history.observe(entry)
+
+    def activate(self, now: dt.datetime) -> Activation | None:
+        """Show the code all that is new and return what it asked for; None if that is nothing."""
+        assert not self.evicted
+        history = self.history
+        assert history.started is not None, "a segment begins with ExecutionStarted"
+        if self._over or history.terminal is not None or not history.admitted:
+            return None
+        if self._cancelled_unstarted():
+            assert history.cancel is not None
+            self._over = True
+            return Activation([ev.ExecutionCancelled(reason=history.cancel.reason)])
+        unfinished = self._is_unfinished()
+        with self.loop:
+            if self._main is None:
+                self._carefully(self._replay)
+            if not unfinished:
+                self._carefully(lambda: self._show_new(now))
+        return self._result(unfinished=unfinished)
+
+    def replay(self) -> None:
+        """Run the code through everything recorded, and no further."""
+        if self._cancelled_unstarted():
+            return
+        with self.loop:
+            if self._main is None:
+                self._carefully(self._replay)
+
+    def ending(self) -> ev.Event | None:
+        """How the code has ended, if it has; what the journal should say, or will."""
+        if self._stopped is not None:
+            return ev.ExecutionFailed(error=self._stopped)
+        if self._cancelled_unstarted():
+            assert self.history.cancel is not None
+            return ev.ExecutionCancelled(reason=self.history.cancel.reason)
+        if self._main is None or not self._main_is_over() or self.matcher.violation is not None:
+            return None
+        assert self._program is not None
+        cancel = self.history.cancel if self._cancel_shown else None
+        last = ending.outcome(self._main, self._program, cancel)
+        if isinstance(last, ev.ExecutionContinued):
+            return msgspec.structs.replace(last, next_position=self.matcher.next_position())
+        return last
+
+    def runnable(self) -> bool:
+        """Tell whether an activation could move the code: something is unshown, or unfinished."""
+        history = self.history
+        if self._over or history.terminal is not None or not history.admitted:
+            return False
+        if self._is_unfinished():
+            return True
+        return any(
+            isinstance(one, str) or self._main is None or self._oldest_waiter(one[0]) is not None
+            for one in history.unshown
+        )
+
+    def open_invokes(self) -> Iterator[Promise]:
+        """The invokes the code still waits for or may come back to, oldest first."""
+        return (p for p in self.pending.values() if isinstance(p, Promise) and p.event is not None)
+
+    def waiting_on(self) -> list[str]:
+        """The paths whose settling would move the code."""
+        return [path for path, one in self.pending.items() if one.awaited()]
+
+    def evict(self) -> None:
+        """Give up this run's memory. ``finally`` blocks run, but their durable calls are refused."""
+        if self.evicted:
+            return
+        self.evicted = True
+        for one in self.pending.values():
+            if isinstance(one, Promise):
+                one.owner = None
+        self.loop.abandon()
+        self.pending.clear()
+        self.waiters.clear()
+        self.moves.clear()
+        self._main = self._winding_up = None
+        self._program = None
+
+    # Showing
+
+    def _is_unfinished(self) -> bool:
+        """Tell whether the latest activation was cut off before it recorded how it ended."""
+        return self.history.waiting is None and self._last_wait is None
+
+    def _cancelled_unstarted(self) -> bool:
+        """Tell whether the run was cancelled before its first activation: then no code runs."""
+        return not self.history.moved and self.history.cancel is not None and self._main is None
+
+    def _carefully(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except Halted:
+            pass  # the violation is kept, and looked at once the code has stopped
+        except Spinning as problem:
+            self._stopped = ev.Error(type="Spinning", message=str(problem))
+            self.loop.halt()
+
+    def _replay(self) -> None:
+        history = self.history
+        assert history.started is not None
+        assert self._program is not None
+        resumes = history.resumes
+        unfinished = history.waiting is None and history.terminal is None
+        if history.started.state is not UNSET:
+            self.state = dict(history.started.state)
+        self.loop.now = history.started_at.timestamp()
+        self.live = unfinished and not resumes
+        main = self._program.main(self, history.started.input)
+        self._main = self.loop.create_task(main, name="main", context=contextvars.Context())
+        self._move()
+        for place, resume in enumerate(resumes, start=1):
+            self.live = unfinished and place == len(resumes)
+            self.loop.now = max(self.loop.now, resume.now.timestamp())
+            for fact in resume.applied:
+                self._show(fact)
+
+    def _show_new(self, now: dt.datetime) -> None:
+        self.live = True
+        unshown = self.history.pending()
+        if unshown:
+            self.loop.now = max(self.loop.now, now.timestamp())
+        for one in unshown:
+            if self._main_is_over() or one not in self.history.unshown:
+                continue
+            if isinstance(one, str):
+                del self.history.unshown[one]
+                self._applied.append(one)
+                self._show(one)
+            else:
+                self._offer_delivery(*one)
+
+    def _show(self, fact: str) -> None:
+        if fact == ev.CANCEL:
+            self._cancel_shown = True
+            if self._main is not None and not self._main.done():
+                self._main.cancel()
+        else:
+            promise = self.pending.pop(fact, None)
+            self.abandoned.pop(fact, None)
+            if promise is None:
+                self._shown_early.add(fact)
+            else:
+                promise.settle(self.history.facts.get(fact, _NOTHING))
+        self._move()
+
+    def _offer_delivery(self, name: str, _delivery_id: int) -> None:
+        waiter = self._oldest_waiter(name)
+        if waiter is None:
+            return
+        self.waiters[name].popleft()
+        self._received.append(self.receive(waiter, name))
+        self._applied.append(waiter.path)
+        self._show(waiter.path)
+
+    def _move(self) -> None:
+        self.loop.run_until_idle()
+        self._wind_up()
+
+    def _wind_up(self) -> None:
+        """Once the main coroutine has ended, cancel its branches and let them clean up."""
+        if self.loop.halted or self._main is None or not self._main.done() or self._winding_up is not None:
+            return
+        branches = self.loop.open_tasks()
+        if not branches and not self.loop.has_open_generators():
+            return
+        for branch in branches:
+            branch.cancel()
+        self._winding_up = self.loop.create_task(
+            self.loop.shutdown_asyncgens(), name="wind-up", context=contextvars.Context()
+        )
+        self.loop.run_until_idle()
+
+    def _main_is_over(self) -> bool:
+        """Tell whether the code has ended: halted, or returned with all its branches at rest."""
+        if self.loop.halted:
+            return True
+        if self._main is None or not self._main.done():
+            return False
+        return not self.loop.open_tasks() or not self._is_waiting()
+
+    def _is_waiting(self) -> bool:
+        return any(one.awaited() for one in self.pending.values())
+
+    # What an activation came to
+
+    def _result(self, *, unfinished: bool) -> Activation | None:
+        if self.matcher.violation is not None:
+            return self._violated(self.matcher.violation)
+        # A suspended run stays so until what its journal says it waits for has arrived,
+        # also where changed code would no longer wait for it.
+        wait = self._last_wait or self.history.waiting
+        may_resume = unfinished or wait_is_over(wait, self.history, cancelled=ev.CANCEL in self._applied)
+        if self._stopped is not None:
+            return self._finish([ev.ExecutionFailed(error=self._stopped)], unfinished=unfinished)
+        if self._main_is_over():
+            return self._ended(unfinished=unfinished) if may_resume else None
+        if not self._is_waiting():
+            deadlock = ev.Error(type="Deadlock", message=ending.DEADLOCK)
+            return self._finish([ev.ExecutionFailed(error=deadlock)], unfinished=unfinished)
+        moved = unfinished or bool(self.moves) or self._asked
+        if not (moved and may_resume):
+            return None
+        return self._suspend(unfinished=unfinished)
+
+    def _suspend(self, *, unfinished: bool) -> Activation:
+        wait = suspension(self.pending)
+        activation = Activation([*self._opening(unfinished=unfinished), *self.moves, wait])
+        self._last_wait = wait
+        self.moves = []
+        return activation
+
+    def _opening(self, *, unfinished: bool) -> list[ev.Event]:
+        self._asked = False
+        if unfinished:
+            return []
+        now = dt.datetime.fromtimestamp(self.loop.now, dt.UTC)
+        opening: list[ev.Event] = [*self._received, ev.ExecutionResumed(applied=self._applied, now=now)]
+        self._applied, self._received = [], []
+        return opening
+
+    def _violated(self, violation: Violation) -> Activation:
+        self._over = True
+        return Activation([ev.ExecutionFailed(error=violation.as_error())], violation)
+
+    def _ended(self, *, unfinished: bool) -> Activation:
+        assert self._main is not None
+        assert self._program is not None
+        orphans = [] if self.policy.allow_orphans else self.history.orphans()
+        if orphans:
+            command, asked = orphans[0]
+            return self._violated(Violation(command, "function_name", asked, None))
+        ending.report_unhandled(self.loop.tasks, self.unhandled)
+        last = self.ending()
+        assert last is not None
+        if not isinstance(last, ev.ExecutionContinued):
+            return self._finish([last], unfinished=unfinished)
+        now = dt.datetime.fromtimestamp(self.loop.now, dt.UTC)
+        following = ending.next_segment(
+            self.history, last, self.state, now=now, cancel_shown=self._cancel_shown
+        )
+        return self._finish([last, *following], unfinished=unfinished)
+
+    def _finish(self, last: list[ev.Event], *, unfinished: bool) -> Activation:
+        self._over = True
+        return Activation([*self._opening(unfinished=unfinished), *self.moves, *last])
+
+    # What commands and the loop call
+
+    def expect(self, promise: Promise | DurableTimer, path: str) -> None:
+        """File an unsettled command; settle it at once if its fact was shown before the code asked."""
+        known = self.pending.get(path)
+        if path in self._shown_early:
+            self._shown_early.discard(path)
+            promise.settle(self.history.facts.get(path, _NOTHING))
+        elif isinstance(known, Promise) and isinstance(promise, Promise):
+            known.twins.append(promise)
+        else:
+            self.pending[path] = promise
+            self.abandoned.pop(path, None)
+
+    def asked(self) -> None:
+        """The code asked for something that has no event of its own, so this activation is recorded."""
+        if self.live:
+            self._asked = True
+
+    def receive(self, waiter: Promise, name: str) -> ev.SignalReceived:
+        """Bind the oldest delivery of *name* to *waiter*."""
+        delivery = self.history.take_delivery(name)
+        self.history.facts[waiter.path] = ev.Result(ok=delivery.payload)
+        assert isinstance(waiter.command.which, int)
+        return ev.SignalReceived(
+            promise_id=waiter.path,
+            signal_name=name,
+            payload=delivery.payload,
+            delivery_id=delivery.delivery_id,
+            n=waiter.command.which,
+        )
+
+    def _oldest_waiter(self, name: str) -> Promise | None:
+        waiters = self.waiters.get(name)
+        while waiters and waiters[0].done():
+            waiters.popleft()
+        return waiters[0] if waiters else None
+
+    def has_waiter(self, name: str) -> bool:
+        """Tell whether a delivery of *name* already belongs to somebody."""
+        return self._oldest_waiter(name) is not None
+
+    def promise_abandoned(self, promise: Promise) -> None:
+        """The code gave up on *promise*; its command goes on while a twin is wanted."""
+        if self.pending.get(promise.path) is not promise:
+            return
+        wanted = [twin for twin in promise.twins if not twin.done()]
+        if wanted:
+            self.pending[promise.path], wanted[0].twins = wanted[0], wanted[1:]
+            return
+        del self.pending[promise.path]
+        if promise.event is not None and promise.path not in self.history.facts:
+            self.abandoned[promise.path] = promise.event
+        if promise.command.type is CommandType.TIMER:
+            self._cancel_timer(promise.path)
+
+    def timer_scheduled(self, timer: DurableTimer, delay: float) -> None:
+        """A sleep or timeout of asyncio's own: a durable timer like any other."""
+        timer.path = self.schedule_timer(self.matcher.next(CommandType.TIMER), delay)
+        self.expect(timer, timer.path)
+
+    def timer_cancelled(self, timer: DurableTimer) -> None:
+        """asyncio no longer needs the timer; after it fired that means nothing."""
+        if getattr(timer, "path", None) in self.pending:
+            del self.pending[timer.path]
+            self._cancel_timer(timer.path)
+
+    def schedule_timer(self, command: CommandId, delay: float) -> str:
+        """Match or record a timer and return its path."""
+        record = self.matcher.find(command)
+        if record is not None:
+            self.matcher.value(command, "duration", record.event.duration, delay)
+            return record.path
+        path = self.matcher.allocate()
+        fire_at = dt.datetime.fromtimestamp(self.loop.now + delay, dt.UTC)
+        self.moves.append(ev.TimerScheduled(promise_id=path, duration=delay, fire_at=fire_at))
+        return path
+
+    def _cancel_timer(self, path: str) -> None:
+        command = self.matcher.next(CommandType.TIMER_CANCEL)
+        record = self.matcher.find(command)
+        if record is not None:
+            self.matcher.same(command, "promise_id", record.event.promise_id, path)
+        else:
+            self.moves.append(ev.TimerCancelled(promise_id=path))
+
+    def time_observed(self) -> None:
+        """The code saw the time: the moment must be recorded, or a replay would show a later one."""
+        self.asked()
+
+    def unhandled(self, context: dict[str, Any]) -> None:
+        """An exception nobody awaited: said once, when it happens live."""
+        if self.live:
+            logger.error("%s: %s", self.run, context.get("message"), exc_info=context.get("exception"))
+
+
+_NOTHING = ev.Result(ok=None)

@@ -1,0 +1,345 @@
+"""A segment of a journal, indexed the way replay asks for it.
+
+One pass reads each event once. Commands are filed by ``CommandId``, facts by the
+promise they settle, and suspensions by what was shown after them. Facts that no
+``ExecutionResumed`` has shown yet are kept in the order they took effect, which is
+the order a live activation shows them in.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias, TypeVar
+
+from msgspec import UNSET
+
+from tidewheel.journal import events as ev
+from tidewheel.journal.ids import CommandId, CommandType, path_order, position_of
+
+#: What stands in ``unshown``: a promise's path, "cancel", or a delivery that nobody has taken.
+Delivery: TypeAlias = tuple[str, int]
+Unshown: TypeAlias = str | Delivery
+
+_INVOKE_TYPES = {
+    "function": CommandType.TASK,
+    "http": CommandType.TASK,
+    "workflow": CommandType.CHILD,
+    "operation": CommandType.OPERATION,
+}
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_E = TypeVar("_E")
+
+
+class Record:
+    """A command the journal has: where it stands, what it asked, whether the code asked again."""
+
+    __slots__ = ("event", "path", "used")
+
+    def __init__(self, path: str, event: Any) -> None:
+        self.path = path
+        self.event = event
+        self.used = False
+
+
+class SignalRecord:
+    """A signal wait the journal knows of, and what it received."""
+
+    __slots__ = ("at_once", "n", "path", "received", "signal_name", "used")
+
+    def __init__(self, path: str, signal_name: str, n: int | None) -> None:
+        self.path = path
+        self.signal_name = signal_name
+        self.n = n
+        self.received: ev.SignalReceived | None = None
+        #: Received while the code was moving: the delivery was already there when it asked.
+        self.at_once = False
+        self.used = False
+
+
+class Resume:
+    """One recorded activation: the facts it showed, and the time it showed them at."""
+
+    __slots__ = ("applied", "now")
+
+    def __init__(self, applied: Iterable[str], now: dt.datetime) -> None:
+        self.applied = applied
+        self.now = now
+
+
+class History:
+    """What one segment of a journal says. ``observe`` its entries in order, then ask."""
+
+    def __init__(self, *, first_position: int = 0) -> None:
+        self.first_position = first_position
+        self.started: ev.ExecutionStarted | None = None
+        self.started_at = _EPOCH
+        self.admitted = False
+        self.resumes: list[Resume] = []
+        #: The suspension the run is in; None while an activation is unfinished.
+        self.waiting: ev.ExecutionAwaiting | None = None
+        self.terminal: ev.Event | None = None
+        self.cancel: ev.CancelRequested | None = None
+        self.commands: dict[CommandId, Record] = {}
+        self.positions: set[int] = set()
+        self.signals: dict[str, SignalRecord] = {}
+        self.facts: dict[str, ev.Result] = {}
+        self.submitted: defaultdict[str, list[str]] = defaultdict(list)
+        self.awaited: defaultdict[str, list[str]] = defaultdict(list)
+        self.deliveries: defaultdict[str, deque[ev.SignalDelivered]] = defaultdict(deque)
+        self.unshown: dict[Unshown, int] = {}
+        self.moved = False
+        self._counts: defaultdict[CommandType, int] = defaultdict(int)
+        self._delivered_at: dict[Delivery, int] = {}
+        self._signals_by_n: dict[int, SignalRecord] | None = None
+
+    def observe(self, entry: ev.Entry) -> None:
+        """Take in the next event of the segment."""
+        handler = _HANDLERS.get(type(entry.event))
+        if handler is not None:
+            handler(self, entry.event, entry)
+
+    def signal(self, n: int) -> SignalRecord | None:
+        """Return the n-th signal wait. Journals that do not number them count by position."""
+        if self._signals_by_n is None:
+            known = sorted(self.signals.values(), key=lambda record: path_order(record.path))
+            numbered = all(record.n is not None for record in known)
+            self._signals_by_n = {
+                (record.n if numbered and record.n is not None else place): record
+                for place, record in enumerate(known)
+            }
+        return self._signals_by_n.get(n)
+
+    def take_delivery(self, name: str) -> ev.SignalDelivered:
+        """Consume the oldest delivery of *name*."""
+        delivery = self.deliveries[name].popleft()
+        self.unshown.pop((name, delivery.delivery_id), None)
+        return delivery
+
+    def pending(self) -> list[Unshown]:
+        """Everything journaled and not shown, oldest first."""
+        return sorted(self.unshown, key=self.unshown.__getitem__)
+
+    def orphans(self) -> list[tuple[str, Any]]:
+        """Commands the journal has and the code never asked for: (command, what it was)."""
+        left = [(str(command), record) for command, record in self.commands.items() if not record.used]
+        found: list[tuple[str, Any]] = [(name, _asked(record.event)) for name, record in left]
+        self.signal(0)
+        found += [
+            (str(CommandId(CommandType.SIGNAL, n)), record.signal_name)
+            for n, record in (self._signals_by_n or {}).items()
+            if record.received is not None and not record.used
+        ]
+        return found
+
+    def _file(self, type_: CommandType, path: str | None, event: Any, which: int | str | None = None) -> None:
+        if which is None:
+            which = self._counts[type_]
+            self._counts[type_] += 1
+        self.commands[CommandId(type_, which)] = Record(path or "", event)
+        if path is not None:
+            self.positions.add(position_of(path))
+        self.moved = True
+
+    def _settle(self, path: str, result: ev.Result, seq: int) -> None:
+        if path not in self.facts:
+            self.facts[path] = result
+            self.unshown[path] = seq
+
+    def _signal(self, path: str, name: str, n: Any) -> SignalRecord:
+        record = self.signals.get(path)
+        if record is None:
+            record = SignalRecord(path, name, None if n is UNSET else n)
+            self.signals[path] = record
+            self.positions.add(position_of(path))
+            self._signals_by_n = None
+        elif record.n is None and n is not UNSET:
+            record.n = n
+            self._signals_by_n = None
+        return record
+
+
+def invoke_type(kind: ev.InvokeKind) -> CommandType:
+    """Return the command type that an invoke of *kind* is numbered under."""
+    return _INVOKE_TYPES[kind]
+
+
+def _asked(event: Any) -> Any:
+    for field in ("function_name", "name", "key", "promise_id", "join_set_id"):
+        if getattr(event, field, UNSET) is not UNSET:
+            return getattr(event, field)
+    return type(event).__name__
+
+
+_HANDLERS: dict[type, Callable[[History, Any, ev.Entry], None]] = {}
+
+
+def _on(kind: type[_E]) -> Callable[[Callable[[History, _E, ev.Entry], None]], None]:
+    def register(handler: Callable[[History, _E, ev.Entry], None]) -> None:
+        _HANDLERS[kind] = handler
+
+    return register
+
+
+@_on(ev.ExecutionStarted)
+def _(history: History, event: ev.ExecutionStarted, entry: ev.Entry) -> None:
+    history.started = event
+    history.started_at = event.now or entry.at or _EPOCH
+    history.admitted = event.admission == "now"
+
+
+@_on(ev.RunAdmitted)
+def _(history: History, _event: ev.RunAdmitted, _entry: ev.Entry) -> None:
+    history.admitted = True
+
+
+@_on(ev.InvokeScheduled)
+def _(history: History, event: ev.InvokeScheduled, _entry: ev.Entry) -> None:
+    type_ = _INVOKE_TYPES[event.kind]
+    if event.key is not UNSET:
+        history._file(type_, event.promise_id, event, event.key)
+    else:
+        history._file(type_, event.promise_id, event)
+
+
+@_on(ev.InvokeCompleted)
+def _(history: History, event: ev.InvokeCompleted, entry: ev.Entry) -> None:
+    history._settle(event.promise_id, event.result, entry.run_seq)
+
+
+@_on(ev.StepSkipped)
+def _(history: History, event: ev.StepSkipped, entry: ev.Entry) -> None:
+    history._settle(event.promise_id, event.result, entry.run_seq)
+
+
+@_on(ev.PromiseResolved)
+def _(history: History, event: ev.PromiseResolved, entry: ev.Entry) -> None:
+    history._settle(event.promise_id, event.result, entry.run_seq)
+
+
+@_on(ev.TimerFired)
+def _(history: History, event: ev.TimerFired, entry: ev.Entry) -> None:
+    history._settle(event.promise_id, _FIRED, entry.run_seq)
+
+
+_FIRED = ev.Result(ok=None)
+
+
+@_on(ev.TimerScheduled)
+def _(history: History, event: ev.TimerScheduled, _entry: ev.Entry) -> None:
+    history._file(CommandType.TIMER, event.promise_id, event)
+
+
+@_on(ev.TimerCancelled)
+def _(history: History, event: ev.TimerCancelled, _entry: ev.Entry) -> None:
+    history._file(CommandType.TIMER_CANCEL, None, event)
+
+
+@_on(ev.PromiseCreated)
+def _(history: History, event: ev.PromiseCreated, _entry: ev.Entry) -> None:
+    history._file(CommandType.PROMISE, event.promise_id, event)
+
+
+@_on(ev.RandomGenerated)
+def _(history: History, event: ev.RandomGenerated, _entry: ev.Entry) -> None:
+    history._file(CommandType.RANDOM, event.promise_id, event)
+
+
+@_on(ev.TimeRecorded)
+def _(history: History, event: ev.TimeRecorded, _entry: ev.Entry) -> None:
+    history._file(CommandType.TIME, event.promise_id, event)
+
+
+@_on(ev.StateSet)
+def _(history: History, event: ev.StateSet, _entry: ev.Entry) -> None:
+    history._file(CommandType.STATE, None, event)
+
+
+@_on(ev.StateCleared)
+def _(history: History, event: ev.StateCleared, _entry: ev.Entry) -> None:
+    history._file(CommandType.STATE, None, event)
+
+
+@_on(ev.JoinSetCreated)
+def _(history: History, event: ev.JoinSetCreated, _entry: ev.Entry) -> None:
+    history._file(CommandType.JOIN_SET, event.join_set_id, event)
+
+
+@_on(ev.JoinSetSubmitted)
+def _(history: History, event: ev.JoinSetSubmitted, _entry: ev.Entry) -> None:
+    history.submitted[event.join_set_id].append(event.promise_id)
+    history.moved = True
+
+
+@_on(ev.JoinSetAwaited)
+def _(history: History, event: ev.JoinSetAwaited, _entry: ev.Entry) -> None:
+    history.awaited[event.join_set_id].append(event.promise_id)
+    history.moved = True
+
+
+@_on(ev.SignalDelivered)
+def _(history: History, event: ev.SignalDelivered, entry: ev.Entry) -> None:
+    key = (event.signal_name, event.delivery_id)
+    history.deliveries[event.signal_name].append(event)
+    history.unshown[key] = entry.run_seq
+    history._delivered_at[key] = entry.run_seq
+
+
+@_on(ev.SignalReceived)
+def _(history: History, event: ev.SignalReceived, entry: ev.Entry) -> None:
+    record = history._signal(event.promise_id, event.signal_name, event.n)
+    record.received = event
+    waiting = history.deliveries[event.signal_name]
+    for delivery in waiting:
+        if delivery.delivery_id == event.delivery_id:
+            waiting.remove(delivery)
+            break
+    key = (event.signal_name, event.delivery_id)
+    history.unshown.pop(key, None)
+    if history.waiting is None:
+        record.at_once = True
+        history.facts[event.promise_id] = ev.Result(ok=event.payload)
+        history.moved = True
+    else:
+        # Its turn is its delivery's: written late, but it took effect in that order.
+        took_effect = history._delivered_at.get(key, entry.run_seq)
+        history._settle(event.promise_id, ev.Result(ok=event.payload), took_effect)
+
+
+@_on(ev.CancelRequested)
+def _(history: History, event: ev.CancelRequested, entry: ev.Entry) -> None:
+    if history.cancel is None:
+        history.cancel = event
+        history.unshown[ev.CANCEL] = entry.run_seq
+
+
+@_on(ev.ExecutionAwaiting)
+def _(history: History, event: ev.ExecutionAwaiting, _entry: ev.Entry) -> None:
+    history.waiting = event
+    history.moved = True
+    for wait in event.signals:
+        history._signal(wait.promise_id, wait.signal_name, wait.n)
+    if event.signal_promise_id is not UNSET and event.signal_name is not UNSET:
+        history._signal(event.signal_promise_id, event.signal_name, UNSET)
+
+
+@_on(ev.ExecutionResumed)
+def _(history: History, event: ev.ExecutionResumed, entry: ev.Entry) -> None:
+    if event.applied is UNSET:
+        applied = [one for one in history.pending() if isinstance(one, str)]
+    else:
+        applied = event.applied
+    for one in applied:
+        history.unshown.pop(one, None)
+    history.resumes.append(Resume(applied, event.now or entry.at or _EPOCH))
+    history.waiting = None
+
+
+def _ends(history: History, event: ev.Event, _entry: ev.Entry) -> None:
+    history.terminal = event
+    history.moved = True
+
+
+for _kind in (ev.ExecutionCompleted, ev.ExecutionFailed, ev.ExecutionCancelled, ev.ExecutionContinued):
+    _HANDLERS[_kind] = _ends

@@ -1,0 +1,123 @@
+"""Promises: the futures that durable commands give to workflow code.
+
+A promise is an asyncio future, so ``gather``, ``wait``, ``timeout`` and the rest take it
+as it is. It is settled only when its fact is shown. Cancelling one, by a timeout or by
+hand, abandons the command: a fact that arrives later has no effect on the code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec import UNSET
+
+from tidewheel.journal import events as ev
+from tidewheel.journal.ids import CommandId
+from tidewheel.replay.loop import DeterministicLoop, WorkflowFuture
+
+if TYPE_CHECKING:
+    from tidewheel.replay.join_set import JoinSet
+
+
+class Owner(Protocol):
+    """Who hears that a promise was abandoned."""
+
+    def promise_abandoned(self, promise: Promise) -> None:
+        """The code cancelled *promise* before it was settled."""
+
+
+class Decoder(Protocol):
+    """Turns what the journal has into what the code gets."""
+
+    def value(self, data: Any) -> Any:
+        """The value of a success."""
+
+    def error(self, error: ev.Error) -> BaseException:
+        """The exception of a failure."""
+
+
+class Promise(WorkflowFuture):
+    """The future result of one command, known by its path."""
+
+    __slots__ = (
+        "command", "decoder", "event", "execute", "join_set", "on_settled", "owner", "path", "shown",
+        "signal_name", "twins",
+    )  # fmt: skip
+
+    def __init__(
+        self, command: CommandId, path: str, decoder: Decoder, *, loop: DeterministicLoop, owner: Owner
+    ) -> None:
+        super().__init__(loop=loop)
+        self.command = command
+        self.path = path
+        self.decoder = decoder
+        self.owner: Owner | None = owner
+        #: The schedule of an invoke, for whoever executes it.
+        self.event: ev.InvokeScheduled | None = None
+        #: The closure of an operation: it exists in this process only.
+        self.execute: Callable[[], Any] | None = None
+        self.signal_name: str | None = None
+        self.join_set: JoinSet | None = None
+        #: Whether the fact itself was shown, rather than a timeout or a cancellation.
+        self.shown = False
+        #: Other promises for the same command: asking again with its key gives one more.
+        self.twins: list[Promise] = []
+        #: Called once when the promise is settled or abandoned: stops its timeout.
+        self.on_settled: Callable[[], object] | None = None
+
+    def settle(self, result: ev.Result) -> None:
+        """Show the result to the code."""
+        self.shown = True
+        for twin in self.twins:
+            twin.settle(result)
+        if self.done():
+            return
+        if result.error is not UNSET:
+            self.set_exception(self.decoder.error(result.error))
+        else:
+            try:
+                value = self.decoder.value(result.ok)
+            except Exception as problem:  # noqa: BLE001 - a result its code cannot read is the code's to handle
+                self.set_exception(problem)
+            else:
+                self.set_result(value)
+        self._finished()
+
+    def fail(self, problem: BaseException) -> None:
+        """End the wait with an error of the code's own making, such as a timeout."""
+        if not self.done():
+            self.set_exception(problem)
+            self._finished()
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Abandon the command: the code no longer waits for it."""
+        cancelled = super().cancel(msg)
+        if cancelled:
+            if self.owner is not None:
+                self.owner.promise_abandoned(self)
+            self._finished()
+        return cancelled
+
+    def awaited(self) -> bool:
+        """Tell whether the code would move if this were settled."""
+        if any(twin.awaited() for twin in self.twins):
+            return True
+        if self.done():
+            return False
+        if self.join_set is not None and self.join_set.is_awaited():
+            return True
+        return bool(self._callbacks)
+
+    def _finished(self) -> None:
+        if self.join_set is not None:
+            self.join_set.member_done(self)
+        if self.on_settled is not None:
+            stop, self.on_settled = self.on_settled, None
+            stop()
+
+
+def never_retrieved(promise: asyncio.Future[Any]) -> bool:
+    """Tell whether a failure in *promise* reached nobody."""
+    return bool(getattr(promise, "_log_traceback", False))

@@ -1,0 +1,69 @@
+"""What a suspended run waits for, as its journal says it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import UNSET, UnsetType
+
+from tidewheel.journal import events as ev
+from tidewheel.journal.ids import CommandType
+from tidewheel.replay.history import History
+from tidewheel.replay.loop import DurableTimer
+from tidewheel.replay.promise import Promise
+
+#: A suspension names at most this many promises: ten thousand branches that each move in turn
+#: would otherwise write a hundred million of them.
+WAITING_ON_MAX = 100
+
+
+def suspension(pending: Mapping[str, Promise | DurableTimer]) -> ev.ExecutionAwaiting:
+    """Describe what the code waits for, given everything unsettled, oldest first."""
+    waiting: list[str] = []
+    truncated: bool | UnsetType = UNSET
+    only: Promise | DurableTimer | None = None
+    for path, one in pending.items():
+        if not one.awaited():
+            continue
+        if len(waiting) == WAITING_ON_MAX:
+            truncated = True
+            break
+        waiting.append(path)
+        only = one
+    signals = open_signals(pending)
+    if len(waiting) == 1 and isinstance(only, Promise) and only.signal_name is not None:
+        return ev.ExecutionAwaiting(
+            waiting_on=waiting,
+            kind="signal",
+            signal_name=only.signal_name,
+            signal_promise_id=only.path,
+            signals=signals,
+        )
+    by_join_set = isinstance(only, Promise) and only.join_set is not None
+    kind: ev.AwaitKind = "single" if len(waiting) == 1 and not by_join_set else "any"
+    return ev.ExecutionAwaiting(waiting_on=waiting, kind=kind, signals=signals, truncated=truncated)
+
+
+def open_signals(pending: Mapping[str, Promise | DurableTimer]) -> list[ev.SignalWait]:
+    """List every signal wait that is still open."""
+    return [
+        ev.SignalWait(promise_id=path, signal_name=one.signal_name, n=_ordinal(one))
+        for path, one in pending.items()
+        if isinstance(one, Promise) and one.signal_name is not None
+    ]
+
+
+def wait_is_over(wait: ev.ExecutionAwaiting | None, history: History, *, cancelled: bool) -> bool:
+    """Tell whether what *wait* names has arrived. Being *cancelled* ends any wait."""
+    if wait is None or cancelled:
+        return True
+    arrived = (path in history.facts for path in wait.waiting_on)
+    if wait.kind == "any":
+        return any(arrived) or wait.truncated is True
+    return all(arrived)
+
+
+def _ordinal(promise: Promise) -> int:
+    assert promise.command.type is CommandType.SIGNAL
+    assert isinstance(promise.command.which, int)
+    return promise.command.which

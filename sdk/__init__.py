@@ -1,0 +1,1 @@
+"""What users import: apps, contexts, clients and the errors they meet."""

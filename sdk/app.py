@@ -1,0 +1,239 @@
+"""``App``: the registry of a service's workflows and tasks."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, TypeVar, cast, overload
+
+from tidewheel.journal.errors import InvalidRequest
+from tidewheel.journal.events import InvokeLimits
+from tidewheel.journal.ids import check_name, check_version
+from tidewheel.replay.execution import Policy
+from tidewheel.sdk.definitions import (
+    TaskDefinition,
+    WorkflowDefinition,
+    attach,
+    task_hints,
+    workflow_definition,
+    workflow_hints,
+)
+from tidewheel.sdk.digest import component_digest
+from tidewheel.sdk.durations import Duration, positive_seconds
+from tidewheel.sdk.errors import DeterminismWarning, NotFound
+from tidewheel.sdk.lint import lint
+from tidewheel.sdk.retry import Retry
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class App:
+    """A named set of workflows and tasks; ``include`` takes in another's."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        strict_inputs: bool = False,
+        allow_orphans: bool = False,
+        on_violation: Literal["fail", "park"] = "fail",
+    ) -> None:
+        """Make an empty registry.
+
+        *strict_inputs* makes a replayed step whose input differs from the journal's a
+        violation. *allow_orphans* lets a run complete although its journal has steps that the
+        code no longer asks for. *on_violation* is what happens to a run whose code no longer
+        fits: it fails, or is parked to wait for a fixed deploy.
+        """
+        self.name = check_name(name, "app")
+        self.tasks: dict[str, TaskDefinition] = {}
+        self.workflows: dict[str, WorkflowDefinition] = {}
+        self._policy = Policy(strict_inputs=strict_inputs, allow_orphans=allow_orphans)
+        if on_violation not in ("fail", "park"):
+            message = f"on_violation={on_violation!r}: write 'fail' or 'park'"
+            raise InvalidRequest(message)
+        self._on_violation = on_violation
+
+    @overload
+    def task(self, fn: F, /) -> F: ...
+    @overload
+    def task(
+        self,
+        *,
+        name: str | None = ...,
+        queue: str | None = ...,
+        retry: Retry | None = ...,
+        timeout: Duration | None = ...,
+        schedule_to_start: Duration | None = ...,
+        schedule_to_close: Duration | None = ...,
+        heartbeat: Duration | None = ...,
+        on_exhausted: Literal["raise", "park"] = ...,
+        raises: Iterable[type[Exception]] = ...,
+        transactional: bool = ...,
+        inline: bool = ...,
+    ) -> Callable[[F], F]: ...
+    def task(self, *functions: Any, **options: Any) -> Any:
+        """Register a plain function, sync or async, as a task; it stays callable as it is.
+
+        *timeout* is from start to close of one attempt. *raises* lists the exception classes
+        that reach the workflow as themselves. *on_exhausted* is what happens when the attempts
+        are spent: the error is raised in the workflow, or the step is parked for an operator.
+        """
+        if functions:
+            (fn,) = functions
+            self._add_task(fn, **options)
+            return fn
+
+        def decorate(decorated: F) -> F:
+            self._add_task(decorated, **options)
+            return decorated
+
+        return decorate
+
+    @overload
+    def workflow(self, fn: F, /) -> F: ...
+    @overload
+    def workflow(
+        self,
+        *,
+        name: str | None = ...,
+        version: str | None = ...,
+        queue: str | None = ...,
+        pin: Literal["version", "digest"] = ...,
+        strict_inputs: bool | None = ...,
+        allow_orphans: bool | None = ...,
+        on_violation: Literal["fail", "park"] | None = ...,
+    ) -> Callable[[F], F]: ...
+    def workflow(self, *functions: Any, **options: Any) -> Any:
+        """Register an ``async def`` that takes a ``Context`` first as a workflow.
+
+        *version* labels the code: a labelled run waits for a worker of the same label.
+        """
+        if functions:
+            (fn,) = functions
+            self._add_workflow(fn, **options)
+            return fn
+
+        def decorate(decorated: F) -> F:
+            self._add_workflow(decorated, **options)
+            return decorated
+
+        return decorate
+
+    def include(self, other: App) -> None:
+        """Take in all workflows and tasks of *other*."""
+        for task in other.tasks.values():
+            self._put(self.tasks, task.name, task, "task")
+        for workflow in other.workflows.values():
+            self._put(self.workflows, workflow.name, workflow, "workflow")
+
+    def workflow_named(self, workflow: str | Callable[..., Any]) -> WorkflowDefinition:
+        """Find a workflow by its function or name."""
+        if not isinstance(workflow, str):
+            workflow = workflow_definition(workflow).name
+        found = self.workflows.get(workflow)
+        if found is None:
+            raise NotFound(_unknown("workflow", workflow, self.name, self.workflows))
+        return found
+
+    def task_named(self, name: str) -> TaskDefinition:
+        """Find a task by its name."""
+        found = self.tasks.get(name)
+        if found is None:
+            raise NotFound(_unknown("task", name, self.name, self.tasks))
+        return found
+
+    def _add_task(
+        self,
+        fn: Callable[..., Any],
+        *,
+        name: str | None = None,
+        queue: str | None = None,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        schedule_to_start: Duration | None = None,
+        schedule_to_close: Duration | None = None,
+        heartbeat: Duration | None = None,
+        on_exhausted: Literal["raise", "park"] = "raise",
+        raises: Iterable[type[Exception]] = (),
+        transactional: bool = False,
+        inline: bool = True,
+    ) -> None:
+        hints = task_hints(fn)
+        if on_exhausted not in ("raise", "park"):
+            message = f"on_exhausted={on_exhausted!r}: write 'raise' or 'park'"
+            raise InvalidRequest(message)
+        definition = TaskDefinition(
+            name=check_name(name if name is not None else fn.__name__, "task"),
+            fn=fn,
+            hints=hints,
+            retry=(retry or Retry()).policy(),
+            limits=InvokeLimits(
+                timeout=positive_seconds(timeout, "timeout"),
+                schedule_to_start=positive_seconds(schedule_to_start, "schedule_to_start"),
+                schedule_to_close=positive_seconds(schedule_to_close, "schedule_to_close"),
+                heartbeat=positive_seconds(heartbeat, "heartbeat"),
+                on_exhausted=on_exhausted,
+            ),
+            queue=None if queue is None else check_name(queue, "queue"),
+            raises=_exception_classes(raises),
+            transactional=transactional,
+            inline=inline,
+        )
+        self._put(self.tasks, definition.name, definition, "task")
+        attach(fn, definition)
+
+    def _add_workflow(
+        self,
+        fn: Callable[..., Any],
+        *,
+        name: str | None = None,
+        version: str | None = None,
+        queue: str | None = None,
+        pin: Literal["version", "digest"] = "version",
+        strict_inputs: bool | None = None,
+        allow_orphans: bool | None = None,
+        on_violation: Literal["fail", "park"] | None = None,
+    ) -> None:
+        hints = workflow_hints(fn)
+        policy = Policy(
+            strict_inputs=self._policy.strict_inputs if strict_inputs is None else strict_inputs,
+            allow_orphans=self._policy.allow_orphans if allow_orphans is None else allow_orphans,
+        )
+        definition = WorkflowDefinition(
+            name=check_name(name if name is not None else fn.__name__, "workflow"),
+            fn=fn,
+            hints=hints,
+            digest=component_digest(fn, version or ""),
+            version="" if version is None else check_version(version),
+            queue=None if queue is None else check_name(queue, "queue"),
+            policy=policy,
+            on_violation=on_violation or self._on_violation,
+            pin=pin,
+        )
+        self._put(self.workflows, definition.name, definition, "workflow")
+        attach(fn, definition)
+        for finding in lint(fn):
+            where = f"{finding.path}:{finding.line}"
+            warnings.warn(f"{where}: {finding.message}", DeterminismWarning, stacklevel=3)
+
+    def _put(self, registry: dict[str, Any], name: str, definition: Any, what: str) -> None:
+        known = registry.get(name)
+        if known is not None and known.fn is not definition.fn:
+            message = f"app {self.name!r} already has a {what} {name!r}: give one of them another name="
+            raise InvalidRequest(message)
+        registry[name] = definition
+
+
+def _exception_classes(raises: Iterable[type[Exception]]) -> tuple[type[Exception], ...]:
+    classes: tuple[object, ...] = tuple(raises)
+    for one in classes:
+        if not (isinstance(one, type) and issubclass(one, Exception)):
+            message = f"raises=: {one!r} is not an exception class"
+            raise InvalidRequest(message)
+    return cast("tuple[type[Exception], ...]", classes)
+
+
+def _unknown(what: str, name: str, app: str, known: Iterable[str]) -> str:
+    listed = ", ".join(sorted(known)) or "none"
+    return f"app {app!r} has no {what} {name!r}; it has: {listed}"

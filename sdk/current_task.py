@@ -1,0 +1,51 @@
+"""``current_task()``: what a task's function may know of the step it executes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidewheel.journal.errors import InvalidRequest
+
+
+def _unheard(_details: Any) -> None:
+    """Take a heartbeat where nobody listens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurrentTask:
+    """The step that is being executed, seen from inside."""
+
+    #: The run that asked for the step.
+    run_id: str
+    #: Which physical execution this is, from 1.
+    attempt: int
+    #: The same for every attempt of this step, and for no other step: pass it to whoever can
+    #: refuse a repetition.
+    idempotency_key: str
+    #: What the previous attempt last passed to ``heartbeat``.
+    last_heartbeat: Any = None
+    _beat: Callable[[Any], None] = field(default=_unheard, repr=False)
+
+    def heartbeat(self, details: Any = None) -> None:
+        """Say that the step is alive; *details* reach the next attempt if this one is lost."""
+        self._beat(details)
+
+
+_current: ContextVar[CurrentTask] = ContextVar("tidewheel_current_task")
+
+
+def current_task() -> CurrentTask:
+    """Return the step this code executes; only tasks and operations have one."""
+    try:
+        return _current.get()
+    except LookupError:
+        message = "current_task() works inside a task only; workflow code has ctx.run_id"
+        raise InvalidRequest(message) from None
+
+
+def enter_task(task: CurrentTask) -> None:
+    """Make *task* the current one of this context; called by whoever executes it."""
+    _current.set(task)

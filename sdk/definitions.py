@@ -1,0 +1,165 @@
+"""What ``@app.task`` and ``@app.workflow`` remember about a function."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from msgspec import UNSET
+
+from tidewheel.journal import events as ev
+from tidewheel.journal.errors import InvalidRequest
+from tidewheel.journal.ids import check_name
+from tidewheel.journal.retry import RetryPolicy
+from tidewheel.replay.execution import Policy
+from tidewheel.sdk.payload import Hints, signature_hints
+
+#: Where a decorated function keeps its definition.
+_ATTRIBUTE = "__tidewheel__"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskDefinition:
+    """A plain function, sync or async, executed with retries outside replay."""
+
+    name: str
+    fn: Callable[..., Any]
+    hints: Hints
+    retry: RetryPolicy
+    limits: ev.InvokeLimits = field(default_factory=ev.InvokeLimits)
+    queue: str | None = None
+    raises: tuple[type[Exception], ...] = ()
+    transactional: bool = False
+    inline: bool = True
+
+    @property
+    def is_async(self) -> bool:
+        """Whether calling the function gives something to await."""
+        return inspect.iscoroutinefunction(self.fn)
+
+    def schedule(self, given: list[Any], options: CallOptions) -> ev.InvokeScheduled:
+        """The event that asks for this task, before it has an identity."""
+        queue = options.queue or self.queue
+        return ev.InvokeScheduled(
+            promise_id="0",
+            kind="function",
+            function_name=self.name,
+            input=given,
+            retry_policy=options.retry or self.retry,
+            dispatch="inline" if self.inline and options.queue is None else "queued",
+            queue=queue or UNSET,
+            limits=options.limits(self.limits),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowDefinition:
+    """An ``async def`` that takes a ``Context`` and is replayed from its journal."""
+
+    name: str
+    fn: Callable[..., Any]
+    hints: Hints
+    #: What tells two versions of the code apart.
+    digest: str
+    version: str = ""
+    queue: str | None = None
+    policy: Policy = field(default_factory=Policy)
+    on_violation: Literal["fail", "park"] = "fail"
+    pin: Literal["version", "digest"] = "version"
+
+    def schedule(self, given: list[Any], options: CallOptions) -> ev.InvokeScheduled:
+        """The event that asks for this workflow as a child run."""
+        if options.retry is not None:
+            message = f"{self.name} is a workflow: a child run is not retried; retry the tasks in it"
+            raise InvalidRequest(message)
+        return ev.InvokeScheduled(
+            promise_id="0",
+            kind="workflow",
+            function_name=self.name,
+            input=given,
+            dispatch="queued",
+            queue=options.queue or self.queue or UNSET,
+            limits=options.limits(ev.InvokeLimits()),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CallOptions:
+    """What a single call says differently from its definition."""
+
+    key: str | None = None
+    queue: str | None = None
+    retry: RetryPolicy | None = None
+    timeout: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse names that cannot be journaled."""
+        if self.key is not None:
+            check_name(self.key, "key")
+        if self.queue is not None:
+            check_name(self.queue, "queue")
+
+    def limits(self, defaults: ev.InvokeLimits) -> Any:
+        """The deadlines of the call; UNSET where there are none."""
+        if self.timeout is None:
+            return defaults if defaults != ev.InvokeLimits() else UNSET
+        return ev.InvokeLimits(
+            timeout=self.timeout,
+            schedule_to_start=defaults.schedule_to_start,
+            schedule_to_close=defaults.schedule_to_close,
+            heartbeat=defaults.heartbeat,
+            on_exhausted=defaults.on_exhausted,
+        )
+
+
+Definition = TaskDefinition | WorkflowDefinition
+
+
+def attach(fn: Callable[..., Any], definition: Definition) -> None:
+    """Let *fn* be passed to ``ctx.invoke`` and ``client.start`` as it is."""
+    setattr(fn, _ATTRIBUTE, definition)
+
+
+def definition_of(fn: object) -> Definition | None:
+    """Return what *fn* was registered as, if it was."""
+    found = getattr(fn, _ATTRIBUTE, None)
+    return found if isinstance(found, TaskDefinition | WorkflowDefinition) else None
+
+
+def workflow_definition(fn: object) -> WorkflowDefinition:
+    """Return the workflow that *fn* was registered as, refusing anything else."""
+    found = definition_of(fn)
+    if not isinstance(found, WorkflowDefinition):
+        message = f"{_named(fn)} is not a workflow: decorate it with @app.workflow"
+        raise InvalidRequest(message)
+    return found
+
+
+def task_hints(fn: Callable[..., Any]) -> Hints:
+    """Check that *fn* can be a task and read its signature."""
+    if not inspect.isroutine(fn):
+        message = f"@app.task needs a function, not {fn!r}"
+        raise InvalidRequest(message)
+    if inspect.isasyncgenfunction(fn) or inspect.isgeneratorfunction(fn):
+        message = f"{_named(fn)} is a generator: a task returns one result"
+        raise InvalidRequest(message)
+    return signature_hints(fn, skip=0)
+
+
+def workflow_hints(fn: Callable[..., Any]) -> Hints:
+    """Check that *fn* can be a workflow and read its signature."""
+    if not inspect.iscoroutinefunction(fn):
+        message = f"{_named(fn)} must be an `async def` that takes a Context first"
+        raise InvalidRequest(message)
+    parameters = list(inspect.signature(fn).parameters.values())
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    if not parameters or parameters[0].kind not in positional:
+        message = f"{_named(fn)} takes no Context: write `async def {_named(fn)}(ctx: Context, ...)`"
+        raise InvalidRequest(message)
+    return signature_hints(fn, skip=1)
+
+
+def _named(fn: object) -> str:
+    return getattr(fn, "__name__", repr(fn))
