@@ -114,7 +114,7 @@ def message_customer(order: Order) -> str:
 @app.task
 def print_pick_list(order: Order, shelf: str) -> str:
     """Tell the warehouse what to pick."""
-    return f"warehouse: {order.quantity} from {shelf}"
+    return f"pick {order.quantity} at {shelf}"
 
 
 @app.task
@@ -258,37 +258,34 @@ class Terminal:
 
 def described(event: ev.Event) -> tuple[str, str]:
     """Return what *event* is about and what it says, short enough for a line."""
+    subject, details = getattr(event, "promise_id", ""), ""
     match event:
         case ev.ExecutionStarted():
-            return event.workflow, f"({event.input[0]['quantity']} x {event.input[0]['item']})"
+            subject, details = event.workflow, f"({event.input[0]['quantity']} x {event.input[0]['item']})"
         case ev.InvokeScheduled():
-            return event.function_name, f"as {event.promise_id}"
+            subject, details = event.function_name, f"as {event.promise_id}"
         case ev.InvokeStarted():
-            return event.promise_id, f"attempt {event.attempt}"
+            details = f"attempt {event.attempt}"
         case ev.InvokeRetrying():
-            return event.promise_id, event.error.message
-        case ev.InvokeCompleted() | ev.JoinSetAwaited():
-            shown = event.result.ok["payment"] if isinstance(event.result.ok, dict) else event.result.ok
-            return event.promise_id, f"-> {shown}"
+            details = event.error.message
+        case ev.InvokeCompleted(result=ev.Result(ok=ok)) | ev.JoinSetAwaited(result=ev.Result(ok=ok)):
+            details = f"-> {ok['payment'] if isinstance(ok, dict) else ok}"
         case ev.JoinSetSubmitted():
-            return event.promise_id, f"to set {event.join_set_id}"
+            details = f"to set {event.join_set_id}"
         case ev.TimerScheduled():
             days = timedelta(seconds=event.duration).days
-            return f"{days} day{'s' if days > 1 else ''}", f"as {event.promise_id}"
-        case ev.TimerFired() | ev.TimerCancelled():
-            return event.promise_id, ""
+            subject, details = f"{days} day{'s' if days > 1 else ''}", f"as {event.promise_id}"
         case ev.SignalDelivered() | ev.SignalReceived():
-            return event.signal_name, f"from {event.payload['desk']}"
-        case ev.ExecutionAwaiting():
-            return ", ".join(event.waiting_on), ""
-        case ev.ExecutionResumed():
-            return ", ".join(event.applied), ""
+            subject, details = event.signal_name, f"from {event.payload['desk']}"
+        case ev.ExecutionAwaiting(waiting_on=paths) | ev.ExecutionResumed(applied=list() as paths):
+            subject = ", ".join(paths)
         case ev.StateSet():
-            return event.key, f"= {len(event.value)} values"
-        case ev.ExecutionCompleted():
-            return "", str(event.result.ok)
+            subject, details = event.key, f"= {len(event.value)} values"
+        case ev.ExecutionCompleted(result=ev.Result(ok=ok)):
+            subject = ok["status"] if isinstance(ok, dict) else str(ok)
         case _:
-            return "", ""
+            pass
+    return subject, details
 
 
 async def fulfilled(env: Environment, calls: Counter[str], terminal: Terminal | None = None) -> Outcome:
@@ -350,6 +347,7 @@ async def check(crashed: Told, terminal: Terminal) -> None:
     terminal.say(f"{'task':18}{'executed':>10}{'without crash':>16}")
     for task, count in crashed.calls.items():
         terminal.say(f"{task:18}{count:10}{undisturbed.calls[task]:16}")
+    terminal.say("(charge: an attempt that failed and one that did not)")
     assert crashed == undisturbed
     terminal.say(f"outcome:  the same, {crashed.outcome.status}, {crashed.outcome.tracking}", "32")
     terminal.say(
@@ -387,8 +385,8 @@ def keep(journals: dict[str, bytes], terminal: Terminal) -> None:
 async def main() -> None:
     """Tell the story."""
     terminal = Terminal()
-    print("An order in a workflow, on a virtual clock. Each line is an event of its journal:")
-    print("its number, the virtual time, what happened. 0, 1, 2 ... name what was asked for.")
+    print("An order is fulfilled on a virtual clock. Each line is an event of its journal:")
+    print("its number, the virtual time, what happened. The n-th thing asked for is n.")
     crashed = await told(terminal)
     assert crashed.outcome == Outcome("delivered", "track-1001")
     await check(crashed, terminal)

@@ -36,9 +36,12 @@ SIGNALS = ("red", "blue")
 
 
 @app.workflow
-async def interpret(ctx: Context, node: Node) -> Any:
-    """Run a generated program."""
-    return await run(ctx, node)
+async def interpret(ctx: Context, nodes: list[Node]) -> Any:
+    """Run a generated program; each further node is a segment of its own."""
+    result = await run(ctx, nodes[0])
+    if len(nodes) > 1:
+        ctx.continue_as_new(nodes[1:])
+    return result
 
 
 @app.workflow
@@ -351,16 +354,21 @@ LEAVES: tuple[Callable[[random.Random], Node], ...] = (
 )
 
 
-def generate(r: random.Random, depth: int = 3) -> Node:
-    """Make a random program at most *depth* constructs deep."""
+def generate(r: random.Random, depth: int = 3) -> list[Node]:
+    """Make a random program of one or two segments, each at most *depth* constructs deep."""
+    return [generate_node(r, depth) for _ in range(r.choice((1, 1, 2)))]
+
+
+def generate_node(r: random.Random, depth: int) -> Node:
+    """Make a random node at most *depth* constructs deep."""
     if depth == 0 or r.random() < 0.15:
         return r.choice(LEAVES)(r)
 
     def nodes(most: int = 3) -> list[Node]:
-        return [generate(r, depth - 1) for _ in range(r.randint(1, most))]
+        return [generate_node(r, depth - 1) for _ in range(r.randint(1, most))]
 
     def node() -> Node:
-        return generate(r, depth - 1)
+        return generate_node(r, depth - 1)
 
     makers: tuple[Callable[[], Node], ...] = (
         lambda: ["seq", nodes()],

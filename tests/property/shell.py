@@ -56,13 +56,15 @@ def make(entropy: CountingEntropy, first_position: int) -> Execution:
 class Shell:
     """One run of one program under one order of arrivals."""
 
-    def __init__(self, program: Node, seed: int) -> None:
+    def __init__(self, program: list[Node], seed: int) -> None:
         self.journal: list[ev.Entry] = []
+        #: Lengths at which a cut would tear a segment's opening, which is written in one piece.
+        self.uncuttable: set[int] = set()
         self._r = random.Random(seed)
         self._now = START
         self._signals_left = 6
         self._put(ev.ExecutionStarted(workflow="interpret", input=[program], now=START))
-        self._execution = self._cold()
+        self._execution = cold(self.journal, len(self.journal))
 
     def play(self) -> list[ev.Entry]:
         """Let things happen until the run ends; return its journal."""
@@ -76,7 +78,7 @@ class Shell:
                 self._something_happens()
             if self._r.random() < 0.1:
                 self._execution.evict()
-                self._execution = self._cold()
+                self._execution = cold(self.journal, len(self.journal))
         else:
             message = f"the run did not end in {STEPS_MAX} steps"
             raise AssertionError(message)
@@ -101,15 +103,14 @@ class Shell:
         self._now += dt.timedelta(seconds=self._r.choice((0, 0.25, 1)))
 
     def _deliver(self, name: str) -> None:
-        known = sum(
-            isinstance(e.event, ev.SignalDelivered) and e.event.signal_name == name for e in self.journal
-        )
-        payload = {"n": known, "of": name}
-        self._fact(ev.SignalDelivered(signal_name=name, payload=payload, delivery_id=known + 1))
+        known = [e.event for e in self.journal if isinstance(e.event, ev.SignalDelivered)]
+        last = max((event.delivery_id for event in known if event.signal_name == name), default=0)
+        payload = {"n": last, "of": name}
+        self._fact(ev.SignalDelivered(signal_name=name, payload=payload, delivery_id=last + 1))
 
     def _fact(self, event: ev.Event) -> None:
         if isinstance(event, ev.CancelRequested) and any(
-            isinstance(entry.event, ev.CancelRequested) for entry in self.journal
+            isinstance(entry.event, ev.CancelRequested) for entry in segment(self.journal)
         ):
             return
         self._put(event)
@@ -118,23 +119,33 @@ class Shell:
     def _activate(self) -> None:
         activation = self._execution.activate(self._now)
         assert activation is None or activation.violation is None, activation
+        began = len(self.journal)
         for event in activation.events if activation else ():
             self._put(event)
+        if activation and any(isinstance(event, ev.ExecutionContinued) for event in activation.events):
+            opening = len(segment(self.journal))
+            self.uncuttable.update(range(len(self.journal) - opening, len(self.journal)))
+            assert began < len(self.journal) - opening
+            self._execution.evict()
+            self._execution = cold(self.journal, len(self.journal))
 
     def _put(self, event: ev.Event) -> None:
         self.journal.append(ev.Entry(len(self.journal), self._now, event))
 
-    def _cold(self) -> Execution:
-        execution = make(CountingEntropy(self.journal), 0)
-        execution.load(self.journal)
-        return execution
+
+def segment(journal: list[ev.Entry]) -> list[ev.Entry]:
+    """The entries of the current segment."""
+    for place in range(len(journal) - 1, -1, -1):
+        if isinstance(journal[place].event, ev.ExecutionContinued):
+            return journal[place + 1 :]
+    return journal
 
 
 def open_facts(journal: list[ev.Entry], r: random.Random) -> list[Callable[[], list[ev.Event]]]:
     """What could happen next, judged by the journal alone."""
     open_: dict[str, ev.Event] = {}
     attempts: dict[str, int] = {}
-    for entry in journal:
+    for entry in segment(journal):
         event = entry.event
         if isinstance(event, ev.InvokeScheduled | ev.TimerScheduled | ev.PromiseCreated):
             open_[event.promise_id] = event
@@ -187,25 +198,31 @@ class Diverged(AssertionError):
 def reenact(journal: list[ev.Entry], cut: int, *, cold_always: bool = False, maker: Maker = make) -> None:
     """Replay *journal* up to *cut* cold, then go on with its facts; the moves must be its moves."""
     place = cut
-    execution = _cold(journal, place, maker)
+    execution = cold(journal, place, maker)
     try:
         while place < len(journal):
             if isinstance(journal[place].event, FACTS):
                 execution.load(journal[place : place + 1])
                 place += 1
                 continue
-            place += _compare(execution, journal, place, cut)
-            if cold_always and place < len(journal):
+            moved = _compare(execution, journal, place, cut)
+            continued = any(isinstance(e.event, ev.ExecutionContinued) for e in journal[place : place + moved])
+            place += moved
+            if (cold_always or continued) and place < len(journal):
                 execution.evict()
-                execution = _cold(journal, place, maker)
+                execution = cold(journal, place, maker)
     finally:
         execution.evict()
 
 
-def _cold(journal: list[ev.Entry], length: int, maker: Maker) -> Execution:
+def cold(journal: list[ev.Entry], length: int, maker: Maker = make) -> Execution:
+    """Make an execution from the last segment of the first *length* entries."""
     known = journal[:length]
-    execution = maker(CountingEntropy(known), 0)
-    execution.load(known)
+    current = segment(known)
+    before = known[-len(current) - 1].event if len(current) < len(known) else None
+    first_position = before.next_position if isinstance(before, ev.ExecutionContinued) else 0
+    execution = maker(CountingEntropy(known), first_position)
+    execution.load(current)
     return execution
 
 
