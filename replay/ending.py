@@ -11,7 +11,6 @@ from msgspec import UNSET
 
 from tidewheel.journal import events as ev
 from tidewheel.replay.history import History
-from tidewheel.replay.promise import never_retrieved
 from tidewheel.replay.violation import Halted
 
 DEADLOCK = (
@@ -84,10 +83,9 @@ def next_segment(
 def report_unhandled(tasks: Iterable[asyncio.Task[Any]], report: Callable[[dict[str, Any]], None]) -> None:
     """Say what failed in branches that nobody awaited; it must not vanish with the run."""
     for task in tasks:
-        if task.get_name() != "main" and task.done() and never_retrieved(task):
-            problem = task.exception()
-            if problem is not None and not isinstance(problem, (Halted, ContinueAsNew)):
-                report({"message": f"{task.get_name()} failed and nothing awaited it", "exception": problem})
+        problem = task.exception()
+        if problem is not None and not isinstance(problem, (Halted, ContinueAsNew)):
+            report({"message": f"{task.get_name()} failed and nothing awaited it", "exception": problem})
 
 
 def _find(problem: BaseException, kind: type[ContinueAsNew]) -> ContinueAsNew | None:

@@ -26,6 +26,7 @@ import msgspec
 from msgspec import UNSET
 
 from tidewheel.journal import events as ev
+from tidewheel.journal.errors import InvalidRequest
 from tidewheel.journal.ids import CommandId, CommandType, PromiseId
 from tidewheel.replay import ending
 from tidewheel.replay.history import History
@@ -36,6 +37,9 @@ from tidewheel.replay.violation import Halted, Violation
 from tidewheel.replay.waiting import suspension, wait_is_over
 
 logger = logging.getLogger("tidewheel.replay")
+
+#: A hundred years in seconds: a longer timer, or NaN, is a mistake.
+DELAY_MAX = 3_153_600_000.0
 
 
 class Entropy(Protocol):
@@ -195,6 +199,8 @@ class Execution:
             if isinstance(one, Promise):
                 one.owner = None
         self.loop.abandon()
+        for one in self.pending.values():
+            one.cancel()
         self.pending.clear()
         self.waiters.clear()
         self.moves.clear()
@@ -354,7 +360,8 @@ class Execution:
         if orphans:
             command, asked = orphans[0]
             return self._violated(Violation(command, "function_name", asked, None))
-        ending.report_unhandled(self.loop.tasks, self.unhandled)
+        unheard = [task for task in self.loop.unheard_tasks() if task is not self._main]
+        ending.report_unhandled(unheard, self.unhandled)
         last = self.ending()
         assert last is not None
         if not isinstance(last, ev.ExecutionContinued):
@@ -438,6 +445,10 @@ class Execution:
 
     def schedule_timer(self, command: CommandId, delay: float) -> str:
         """Match or record a timer and return its path."""
+        if not delay <= DELAY_MAX:
+            message = f"a timer of {delay!r} seconds is not possible: at most a hundred years are"
+            raise InvalidRequest(message)
+        delay = float(delay)
         record = self.matcher.find(command)
         if record is not None:
             self.matcher.value(command, "duration", record.event.duration, delay)

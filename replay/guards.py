@@ -42,6 +42,7 @@ _REFUSED: tuple[tuple[Any, str, str], ...] = (
     (uuid, "uuid1", "use ctx.uuid()"),
     (uuid, "uuid4", "use ctx.uuid()"),
     (os, "urandom", "use ctx.random() or ctx.uuid()"),
+    (threading.Thread, "start", _TASK),  # not audited before Python 3.12
     *(
         (random, name, _RANDOM + ", or random.Random(seed) with a seed from ctx.random()")
         for name in (
@@ -56,7 +57,7 @@ _AUDITED = frozenset(
     {
         "open", "os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.listdir",
         "os.scandir", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.kill", "subprocess.Popen",
-        "_thread.start_new_thread", "socket.connect", "socket.bind", "socket.getaddrinfo", "socket.sendto",
+        "_thread.start_new_thread", "_thread.start_joinable_thread", "socket.connect", "socket.bind", "socket.getaddrinfo", "socket.sendto",
         "socket.gethostbyname", "sqlite3.connect", "tempfile.mkstemp", "tempfile.mkdtemp", "shutil.copyfile",
         "urllib.Request",
     }

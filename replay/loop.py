@@ -18,6 +18,7 @@ import asyncio
 import contextlib
 import contextvars
 import sys
+import weakref
 from asyncio import events
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
@@ -121,6 +122,7 @@ class DeterministicLoop(asyncio.AbstractEventLoop):
         self._host: Host | None = host
         self._numbers = 0
         self._tasks_kept_max = 64
+        self._failed: list[weakref.ref[WorkflowTask]] = []
         self._generators: list[AsyncGenerator[Any, Any]] = []
         self._refusals = 0
 
@@ -134,7 +136,10 @@ class DeterministicLoop(asyncio.AbstractEventLoop):
                 return
             handle = ready.popleft()
             if not handle._cancelled:  # noqa: SLF001 - as asyncio's own loop does
-                handle._run()  # noqa: SLF001 - as asyncio's own loop does
+                try:
+                    handle._run()  # noqa: SLF001 - as asyncio's own loop does
+                except SystemExit:
+                    pass  # its task has it, for whoever awaits that: workflow code does not end its worker
         message = (
             f"the code did not come to rest in {TICKS_MAX:,} steps: a loop in it awaits nothing durable "
             "(use `await ctx.sleep(...)` to wait)"
@@ -240,7 +245,7 @@ class DeterministicLoop(asyncio.AbstractEventLoop):
             coro.close()
             raise
         if len(self.tasks) >= self._tasks_kept_max:
-            self.tasks = [kept for kept in self.tasks if not kept.done()]
+            self._forget_done()
             self._tasks_kept_max = max(64, 2 * len(self.tasks))
         self.tasks.append(task)
         return task
@@ -271,14 +276,30 @@ class DeterministicLoop(asyncio.AbstractEventLoop):
         """Close what the code left open, oldest first, as ``asyncio.run`` does at its end."""
         open_generators, self._generators = self._generators, []
         for generator in open_generators:
-            await generator.aclose()
+            try:
+                await generator.aclose()
+            except (Exception, asyncio.CancelledError) as problem:  # noqa: BLE001 - the others are closed all the same
+                message = f"{generator.__name__} failed while it was closed"
+                self.call_exception_handler({"message": message, "exception": problem})
 
     # The end
 
     def open_tasks(self) -> list[WorkflowTask]:
         """The tasks that are not done, oldest first."""
-        self.tasks = [task for task in self.tasks if not task.done()]
+        self._forget_done()
         return list(self.tasks)
+
+    def unheard_tasks(self) -> list[WorkflowTask]:
+        """The tasks whose failure reached nobody so far, oldest first."""
+        self._forget_done()
+        found = (one() for one in self._failed)
+        return [task for task in found if task is not None and _unheard(task)]
+
+    def _forget_done(self) -> None:
+        # A failure that nobody holds says so itself when it is dropped, but one in a cycle would
+        # wait for the collector, perhaps until after the run.
+        self._failed += [weakref.ref(task) for task in self.tasks if task.done() and _unheard(task)]
+        self.tasks = [task for task in self.tasks if not task.done()]
 
     def has_open_generators(self) -> bool:
         """Tell whether an async generator was left suspended."""
@@ -291,11 +312,7 @@ class DeterministicLoop(asyncio.AbstractEventLoop):
         self.ready.clear()
         with self:
             for task in self.tasks:
-                task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - dropped on purpose
-                task._log_traceback = False  # noqa: SLF001 - dropped on purpose
-                coro = task.get_coro()
-                if not task.done() and coro is not None:
-                    _close(coro)
+                _drop_task(task)
             for generator in self._generators:
                 _drop_generator(generator)
         self.ready.clear()
@@ -314,6 +331,24 @@ class DeterministicLoop(asyncio.AbstractEventLoop):
         if len(self._generators) % 64 == 63:  # noqa: PLR2004 - a bound on the list, amortised
             self.has_open_generators()
         self._generators.append(generator)
+
+
+def _drop_task(task: WorkflowTask) -> None:
+    task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - dropped on purpose
+    task._log_traceback = False  # noqa: SLF001 - dropped on purpose
+    if task.done():
+        return
+    _close(task.get_coro())
+    # A pending task and what it waits for hold each other: untie them, or only the collector could.
+    waiter = task._fut_waiter  # type: ignore[attr-defined]  # noqa: SLF001 - no public way to untie them
+    if waiter is not None and not isinstance(waiter, asyncio.Task):
+        asyncio.Future.cancel(waiter)
+    for callback, _context in task._callbacks or ():
+        task.remove_done_callback(callback)
+
+
+def _unheard(task: asyncio.Task[Any]) -> bool:
+    return bool(task._log_traceback)  # type: ignore[attr-defined]  # noqa: SLF001 - as Future.__del__ does
 
 
 def _close(coro: Any) -> None:

@@ -7,7 +7,6 @@ hand, abandons the command: a fact that arrives later has no effect on the code.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -116,8 +115,3 @@ class Promise(WorkflowFuture):
         if self.on_settled is not None:
             stop, self.on_settled = self.on_settled, None
             stop()
-
-
-def never_retrieved(promise: asyncio.Future[Any]) -> bool:
-    """Tell whether a failure in *promise* reached nobody."""
-    return bool(getattr(promise, "_log_traceback", False))

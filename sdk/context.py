@@ -297,9 +297,8 @@ def _registered(fn: object) -> Definition:
     definition = definition_of(fn)
     if definition is None:
         name = getattr(fn, "__name__", repr(fn))
-        message = (
-            f"{name} is neither a task nor a workflow: decorate it with @app.task, or use ctx.run(key, {name})"
-        )
+        instead = f"decorate it with @app.task, or use ctx.run(key, {name})"
+        message = f"{name} is neither a task nor a workflow: {instead}"
         raise InvalidRequest(message)
     return definition
 

@@ -7,10 +7,9 @@ import math
 from typing import TypeAlias
 
 from tidewheel.journal.errors import InvalidRequest
+from tidewheel.replay.execution import DELAY_MAX
 
 Duration: TypeAlias = float | dt.timedelta
-#: A hundred years; beyond it a duration is a mistake in units.
-SECONDS_MAX = 3_153_600_000.0
 
 
 def seconds(duration: Duration, what: str) -> float:
@@ -19,7 +18,7 @@ def seconds(duration: Duration, what: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         message = f"{what}: {duration!r} is not a duration; pass seconds or a timedelta"
         raise InvalidRequest(message)
-    if math.isnan(value) or abs(value) > SECONDS_MAX:
+    if math.isnan(value) or abs(value) > DELAY_MAX:
         message = f"{what}: {duration!r} is not a usable duration; pass at most a hundred years in seconds"
         raise InvalidRequest(message)
     return float(value)

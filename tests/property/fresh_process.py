@@ -1,9 +1,9 @@
 """Run by a fresh interpreter: record programs, or prove journals that another process recorded.
 
-    python -m tests.property.fresh_process record FIRST LAST JUNK > journals
-    python -m tests.property.fresh_process prove JUNK < journals
-    python -m tests.property.fresh_process names                 > journal
-    python -m tests.property.fresh_process judge < journal
+python -m tests.property.fresh_process record FIRST LAST JUNK > journals
+python -m tests.property.fresh_process prove JUNK < journals
+python -m tests.property.fresh_process names                 > journal
+python -m tests.property.fresh_process judge < journal
 """
 
 from __future__ import annotations
@@ -54,7 +54,11 @@ def stir_heap(junk: int) -> list[Any]:
 #: A task group that aborts: it cancels its branches in the order of a set of tasks, and each cleans up.
 ABORTING: Node = [
     "group",
-    [["task", "alpha", 1], ["task", "beta", 2], *(["attempt", ["sleep", 9 + i], ["sleep", 1]] for i in range(8))],
+    [
+        ["task", "alpha", 1],
+        ["task", "beta", 2],
+        *(["attempt", ["sleep", 9 + i], ["sleep", 1]] for i in range(8)),
+    ],
 ]
 
 

@@ -158,7 +158,7 @@ async def gather(ctx: Context, nodes: list[Node], keep_errors: bool) -> Any:
 @construct
 async def group(ctx: Context, nodes: list[Node]) -> Any:
     """asyncio.TaskGroup."""
-    failures = 0
+    failures, branches = 0, list[asyncio.Task[Any]]()
     try:
         async with asyncio.TaskGroup() as tasks:
             branches = [tasks.create_task(run(ctx, node)) for node in nodes]
@@ -193,7 +193,7 @@ async def wait(ctx: Context, nodes: list[Node], until: str) -> Any:
     """asyncio.wait, then each finished one gets a follow-up."""
     tasks = [asyncio.create_task(run(ctx, node)) for node in nodes]
     done, pending = await asyncio.wait(tasks, return_when=until)
-    results = []
+    results: list[Any] = []
     for finished in done:
         problem = finished.exception()
         results.append([shown(problem or finished.result()), await ctx.invoke(alpha, len(results))])
@@ -206,7 +206,7 @@ async def wait(ctx: Context, nodes: list[Node], until: str) -> Any:
 @construct
 async def completed(ctx: Context, nodes: list[Node]) -> Any:
     """asyncio.as_completed, with a step for each."""
-    results = []
+    results: list[Any] = []
     for soonest in asyncio.as_completed([run(ctx, node) for node in nodes]):
         try:
             results.append([await soonest, await ctx.invoke(alpha, len(results))])

@@ -14,9 +14,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from msgspec import UNSET
 from tests.property.programs import SIGNALS, Node, app, interpret
-
 from tidewheel.journal import events as ev
 from tidewheel.journal.ids import PromiseId
 from tidewheel.replay.execution import Execution
@@ -206,7 +204,9 @@ def reenact(journal: list[ev.Entry], cut: int, *, cold_always: bool = False, mak
                 place += 1
                 continue
             moved = _compare(execution, journal, place, cut)
-            continued = any(isinstance(e.event, ev.ExecutionContinued) for e in journal[place : place + moved])
+            continued = any(
+                isinstance(e.event, ev.ExecutionContinued) for e in journal[place : place + moved]
+            )
             place += moved
             if (cold_always or continued) and place < len(journal):
                 execution.evict()
@@ -241,4 +241,3 @@ def _next_now(journal: list[ev.Entry], place: int) -> dt.datetime:
         if isinstance(entry.event, ev.ExecutionResumed) and entry.event.now is not None:
             return entry.event.now
     return START
-

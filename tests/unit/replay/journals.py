@@ -198,6 +198,11 @@ class Driver:
         return self.entries[-1].event
 
     @property
+    def over(self) -> bool:
+        """Whether the run has ended."""
+        return isinstance(self.last, ev.TERMINAL)
+
+    @property
     def result(self) -> Any:
         """What the run returned."""
         assert isinstance(self.last, ev.ExecutionCompleted), self.last
@@ -222,6 +227,7 @@ class Driver:
     def happens(self, *parts: Events) -> Driver:
         """Journal facts without moving the code."""
         for event in flat(parts):
+            assert not self.over, "nothing happens to a run that has ended"
             self.entries.append(ev.Entry(len(self.entries), self.now, event))
             self.execution.load(self.entries[-1:])
         return self

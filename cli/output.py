@@ -1,0 +1,84 @@
+"""Writing to standard output and standard error.
+
+Results go to standard output, always as UTF-8; what is meant for people goes to standard
+error. When the reader has left, as ``| head`` does, the rest is dropped without a word
+and the command ends with the exit code it would have had.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from typing import Any, TextIO
+
+from tidewheel.cli.failure import Failure
+
+
+def prepare() -> None:
+    """Make standard output UTF-8 whatever the locale is, and let no character stop us."""
+    for stream, encoding in ((sys.stdout, "utf-8"), (sys.stderr, None)):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding=encoding, errors="backslashreplace")
+
+
+def emit(text: str) -> None:
+    """Write lines of a result."""
+    _write(sys.stdout, text)
+
+
+def emit_json(value: Any) -> None:
+    """Write a result as JSON on one line."""
+    emit(one_line(value))
+
+
+def say(text: str) -> None:
+    """Tell people something next to the result."""
+    _write(sys.stderr, text)
+
+
+def one_line(value: Any) -> str:
+    """Return *value* as JSON on one line; what UTF-8 cannot hold is escaped when it is written."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def warn(message: str, *, as_json: bool) -> None:
+    """Tell of something that makes a result doubtful."""
+    say(one_line({"warning": {"message": message}}) if as_json else f"warning: {message}")
+
+
+def report(failure: Failure, *, as_json: bool) -> None:
+    """Tell why the command could not do what was asked, and what to do."""
+    if as_json:
+        say(one_line({"error": {"type": failure.kind, "message": failure.message}}))
+        return
+    if failure.trace:
+        say(failure.trace.rstrip("\n"))
+    say(f"error: {failure.message}")
+    if failure.advice:
+        say(f"  {failure.advice}")
+
+
+def close() -> None:
+    """Write what is still buffered, while a reader who left can still be ignored."""
+    for stream in (sys.stdout, sys.stderr):
+        _write(stream, "", end="")
+
+
+def is_terminal() -> bool:
+    """Tell whether people read standard output as it is written."""
+    return sys.stdout.isatty()
+
+
+def _write(stream: TextIO | None, text: str, end: str = "\n") -> None:
+    if stream is None:  # a process may be started without it
+        return
+    try:
+        stream.write(text + end)
+        stream.flush()
+    except BrokenPipeError:
+        # Python flushes once more when it ends, which must not fail either.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)

@@ -1,0 +1,167 @@
+"""The example that ``make run`` runs: its claims hold, wherever its output goes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tidewheel.testing import verify
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "examples" / "order.py"
+SECONDS_MAX = 60
+COLUMNS = 80
+ESCAPE = "\033["
+
+pytestmark = pytest.mark.skipif(not EXAMPLE.exists(), reason="an unpacked sdist has no examples")
+
+
+def environment(tmp_path: Path, **more: str) -> dict[str, str]:
+    """Return an environment with nothing of the user's in it."""
+    return {
+        "HOME": str(tmp_path),
+        "PATH": os.defpath,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONPATH": str(ROOT / "src"),
+        "TMPDIR": str(tmp_path),
+        **more,
+    }
+
+
+@contextmanager
+def session(output: int, tmp_path: Path, **more: str) -> Iterator[subprocess.Popen[str]]:
+    """Run the example in a session of its own, so that what it leaves behind can be found."""
+    with subprocess.Popen(
+        [sys.executable, str(EXAMPLE)],
+        cwd=ROOT,
+        env=environment(tmp_path, **more),
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        start_new_session=True,
+    ) as process:
+        yield process
+
+
+def piped(tmp_path: Path, **more: str) -> str:
+    """Run the example with its output in a pipe; return what it printed."""
+    with session(subprocess.PIPE, tmp_path, **more) as process:
+        printed, _ = process.communicate(timeout=SECONDS_MAX)
+    assert process.returncode == 0, printed
+    return printed
+
+
+def on_a_terminal(tmp_path: Path, **more: str) -> str:
+    """Run the example on a terminal; return what it printed."""
+    ours, its = os.openpty()
+    printed = b""
+    deadline = time.monotonic() + SECONDS_MAX
+    with session(its, tmp_path, TERM="xterm", **more) as process:
+        os.close(its)
+        while time.monotonic() < deadline and select.select([ours], [], [], 1.0)[0]:
+            try:
+                some = os.read(ours, 65536)
+            except OSError:  # how Linux says that the other end is closed
+                break
+            if not some:
+                break
+            printed += some
+        assert process.wait(timeout=SECONDS_MAX) == 0
+    os.close(ours)
+    return printed.decode("utf-8")
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The story as a pipe gets it."""
+    return piped(tmp_path_factory.mktemp("story"))
+
+
+def test_the_story_is_told_in_numbered_steps(story: str) -> None:
+    """Steps are numbered from one without a gap, and the crash is in the middle."""
+    steps = [(int(found[1]), found[2]) for found in re.finditer(r"^ ?(\d+)\. (.*)$", story, re.MULTILINE)]
+
+    assert [number for number, _ in steps] == list(range(1, len(steps) + 1))
+    crashes = [number for number, text in steps if text.startswith("CRASH")]
+    assert len(crashes) == 1
+    assert 1 < crashes[0] < len(steps)
+
+
+def test_the_journal_grows_line_by_line(story: str) -> None:
+    """Each entry of the parent's journal is shown once, in order, before and after the crash."""
+    shown = [int(found) for found in re.findall(r"^   +(\d+)  \d\d Jan ", story, re.MULTILINE)]
+    before = story[: story.index("CRASH")]
+
+    assert shown == list(range(len(shown)))
+    assert 0 < len(re.findall(r"^   +\d+  \d\d Jan ", before, re.MULTILINE)) < len(shown)
+
+
+def test_the_crash_changes_nothing(story: str) -> None:
+    """No task body runs again, and outcome, journals and rules are as without a crash."""
+    rows = re.findall(r"^    (\w+) +(\d+) +(\d+)$", story, re.MULTILINE)
+
+    assert "Tasks executed again: 0. New events: 0." in story
+    assert {name: count for name, count, _ in rows}["charge"] == "2"
+    assert [row for row in rows if row[1] != row[2]] == []
+    assert "outcome:  the same, delivered" in story
+    assert "journals: the same" in story
+    assert story.count("verify: 0 breaches; replay: completed") == 2
+
+
+def test_the_story_fits_a_terminal_of_80_columns(story: str) -> None:
+    """Only the commands to copy may be longer, since they name files."""
+    told = story[: story.index("Try:")]
+
+    assert [line for line in told.splitlines() if len(line) > COLUMNS] == []
+
+
+def test_the_commands_name_the_journals_that_were_kept(tmp_path: Path) -> None:
+    """The story ends with commands, and the files they name are journals without a breach."""
+    printed = piped(tmp_path)
+
+    lines = printed[printed.index("Try:") :].splitlines()
+    found = [
+        re.search(r"tidewheel (journal verify|graph|replay \S+:app) --file (\S+)$", line) for line in lines
+    ]
+    kept = {match[1].split()[0]: Path(match[2]) for match in found if match is not None}
+    assert sorted(kept) == ["graph", "journal", "replay"]
+    for journal in kept.values():
+        assert journal.is_relative_to(tmp_path)
+        assert json.loads(journal.read_bytes())[0]["type"] == "ExecutionStarted"
+        assert verify(journal.read_bytes()) == []
+
+
+def test_a_pipe_gets_no_colours(story: str) -> None:
+    """What is not a terminal gets plain text."""
+    assert ESCAPE not in story
+
+
+def test_a_terminal_gets_colours_unless_told_not_to(tmp_path: Path) -> None:
+    """NO_COLOR turns colours off; the words are the same either way."""
+    coloured = on_a_terminal(tmp_path)
+    plain = on_a_terminal(tmp_path, NO_COLOR="1")
+
+    assert ESCAPE in coloured
+    assert ESCAPE not in plain
+    told = plain[: plain.index("Try:")]
+    assert re.sub(r"\033\[[\d;]+m", "", coloured).startswith(told)
+
+
+def test_nothing_is_left_running(tmp_path: Path) -> None:
+    """When the example has ended, no process of its session is left."""
+    with session(subprocess.DEVNULL, tmp_path) as process:
+        assert process.wait(timeout=SECONDS_MAX) == 0
+
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
