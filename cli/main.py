@@ -63,7 +63,9 @@ App = Annotated[
 ]
 OptionalApp = Annotated[
     str | None,
-    typer.Argument(metavar="APP", show_default=False, help="Also check that this app has the run's workflow."),
+    typer.Argument(
+        metavar="APP", show_default=False, help="Also check that this app has the run's workflow."
+    ),
 ]
 File = Annotated[
     str,

@@ -354,7 +354,7 @@ async def check(crashed: Told, terminal: Terminal) -> None:
         f"journals: the same, {len(crashed.journals[RUN])} and {len(crashed.journals[CHILD])} bytes", "32"
     )
 
-    terminal.step("Again, with a crash after each event in turn.")
+    terminal.step("Again, with a crash at each point in turn.")
     crashes = await crash_everywhere(app, lambda env: fulfilled(env, Counter()))
     terminal.say(f"{crashes} crashes, {crashes} times the same outcome", "32")
 

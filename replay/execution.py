@@ -295,7 +295,8 @@ class Execution:
         if not branches and not self.loop.has_open_generators():
             return
         for branch in branches:
-            branch.cancel()
+            if not branch.cancelling():  # one that was told already is cleaning up
+                branch.cancel()
         self._winding_up = self.loop.create_task(
             self.loop.shutdown_asyncgens(), name="wind-up", context=contextvars.Context()
         )
@@ -358,8 +359,7 @@ class Execution:
         assert self._program is not None
         orphans = [] if self.policy.allow_orphans else self.history.orphans()
         if orphans:
-            command, asked = orphans[0]
-            return self._violated(Violation(command, "function_name", asked, None))
+            return self._violated(orphans[0])
         unheard = [task for task in self.loop.unheard_tasks() if task is not self._main]
         ending.report_unhandled(unheard, self.unhandled)
         last = self.ending()

@@ -13,6 +13,7 @@ import asyncio
 import functools
 import os
 import random
+import secrets
 import sys
 import threading
 import time
@@ -30,6 +31,8 @@ class ForbiddenInWorkflow(TidewheelError):
 _RANDOM = "use ctx.random()"
 _TASK = "put it in a task and `await ctx.invoke(task, ...)`, or `await ctx.run(key, fn)`"
 
+_SECRETS = ("token_bytes", "token_hex", "token_urlsafe", "randbelow", "randbits", "choice")
+
 #: Module functions that are replaced while workflow code moves, and what to use instead.
 _REFUSED: tuple[tuple[Any, str, str], ...] = (
     (time, "time", "use ctx.now()"),
@@ -42,6 +45,7 @@ _REFUSED: tuple[tuple[Any, str, str], ...] = (
     (uuid, "uuid1", "use ctx.uuid()"),
     (uuid, "uuid4", "use ctx.uuid()"),
     (os, "urandom", "use ctx.random() or ctx.uuid()"),
+    *((secrets, name, "use ctx.random() or ctx.uuid()") for name in _SECRETS),
     (threading.Thread, "start", _TASK),  # not audited before Python 3.12
     *(
         (random, name, _RANDOM + ", or random.Random(seed) with a seed from ctx.random()")
@@ -57,8 +61,8 @@ _AUDITED = frozenset(
     {
         "open", "os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.listdir",
         "os.scandir", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.kill", "subprocess.Popen",
-        "_thread.start_new_thread", "_thread.start_joinable_thread", "socket.connect", "socket.bind", "socket.getaddrinfo", "socket.sendto",
-        "socket.gethostbyname", "sqlite3.connect", "tempfile.mkstemp", "tempfile.mkdtemp", "shutil.copyfile",
+        "_thread.start_new_thread", "_thread.start_joinable_thread", "socket.connect", "socket.bind",
+        "socket.getaddrinfo", "socket.sendto", "socket.gethostbyname", "sqlite3.connect", "tempfile.mkstemp", "tempfile.mkdtemp", "shutil.copyfile",
         "urllib.Request",
     }
 )  # fmt: skip
@@ -126,7 +130,7 @@ def _refusal(original: Callable[..., Any], shown: str, instead: str) -> Callable
     @functools.wraps(original)
     def refuse(*args: Any, **kwargs: Any) -> Any:
         if _in_workflow() and not _trusted_caller(2):
-            message = f"{shown}() gives another answer on replay: {instead}"
+            message = f"{shown}() cannot be repeated on replay: {instead}"
             raise ForbiddenInWorkflow(message)
         return original(*args, **kwargs)
 

@@ -17,6 +17,7 @@ from msgspec import UNSET
 
 from tidewheel.journal import events as ev
 from tidewheel.journal.ids import CommandId, CommandType, path_order, position_of
+from tidewheel.replay.violation import Violation
 
 #: What stands in ``unshown``: a promise's path, "cancel", or a delivery that nobody has taken.
 Delivery: TypeAlias = tuple[str, int]
@@ -121,13 +122,16 @@ class History:
         """Everything journaled and not shown, oldest first."""
         return sorted(self.unshown, key=self.unshown.__getitem__)
 
-    def orphans(self) -> list[tuple[str, Any]]:
-        """Commands the journal has and the code never asked for: (command, what it was)."""
-        left = [(str(command), record) for command, record in self.commands.items() if not record.used]
-        found: list[tuple[str, Any]] = [(name, _asked(record.event)) for name, record in left]
+    def orphans(self) -> list[Violation]:
+        """Commands the journal has and the code never asked for."""
+        found = [
+            Violation(str(command), *_told_by(record.event), None)
+            for command, record in self.commands.items()
+            if not record.used
+        ]
         self.signal(0)
         found += [
-            (str(CommandId(CommandType.SIGNAL, n)), record.signal_name)
+            Violation(str(CommandId(CommandType.SIGNAL, n)), "signal_name", record.signal_name, None)
             for n, record in (self._signals_by_n or {}).items()
             if record.received is not None and not record.used
         ]
@@ -165,11 +169,13 @@ def invoke_type(kind: ev.InvokeKind) -> CommandType:
     return _INVOKE_TYPES[kind]
 
 
-def _asked(event: Any) -> Any:
-    for field in ("function_name", "name", "key", "promise_id", "join_set_id"):
-        if getattr(event, field, UNSET) is not UNSET:
-            return getattr(event, field)
-    return type(event).__name__
+def _told_by(event: Any) -> tuple[str, Any]:
+    """The field that tells a reader which command this was, and its value."""
+    for field in ("function_name", "name", "key", "duration", "kind", "promise_id", "join_set_id"):
+        value = getattr(event, field, UNSET)
+        if value is not UNSET:
+            return field, value
+    return "type", type(event).__name__
 
 
 _HANDLERS: dict[type, Callable[[History, Any, ev.Entry], None]] = {}

@@ -7,16 +7,14 @@ called again for the rest.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidewheel.journal.errors import InvalidRequest
 from tidewheel.journal.ids import CommandId
-from tidewheel.replay.loop import DeterministicLoop
+from tidewheel.replay.loop import DeterministicLoop, WorkflowFuture
 
 if TYPE_CHECKING:
-    import asyncio
-
     from tidewheel.replay.promise import Promise
 
 
@@ -48,7 +46,7 @@ class JoinSet:
         self._recorder = recorder
         self._members: dict[str, Promise] = {}
         self._done: deque[Promise] = deque()
-        self._waiters: deque[asyncio.Future[Any]] = deque()
+        self._takers: OrderedDict[_Taker, None] = OrderedDict()
         self._closed = False
 
     def check_open(self) -> None:
@@ -87,7 +85,7 @@ class JoinSet:
     async def next(self) -> Any:
         """Return the next member's result in completion order, or raise its error."""
         self._closed = True
-        if len(self._members) <= len(self._waiters):
+        if len(self._members) <= len(self._takers):
             raise self._drained()
         if self._done:
             promise = self._done.popleft()
@@ -100,7 +98,7 @@ class JoinSet:
 
     def is_awaited(self) -> bool:
         """Tell whether a branch of the code is inside ``next()``."""
-        return bool(self._waiters)
+        return bool(self._takers)
 
     def member_done(self, promise: Promise) -> None:
         """A member was settled, or cancelled by hand: it is handed out, or leaves the set."""
@@ -108,11 +106,11 @@ class JoinSet:
             return
         if promise.cancelled():
             del self._members[promise.path]
-            if len(self._waiters) > len(self._members):
-                self._waiters.pop().set_exception(self._drained())
-        elif self._waiters:
+            if len(self._takers) > len(self._members):
+                self._takers.popitem()[0].set_exception(self._drained())
+        elif self._takers:
             del self._members[promise.path]
-            self._waiters.popleft().set_result(promise)
+            self._takers.popitem(last=False)[0].set_result(promise)
         else:
             self._done.append(promise)
 
@@ -124,21 +122,39 @@ class JoinSet:
         self._members.clear()
 
     async def _next_done(self) -> Promise:
-        waiter = self._recorder.loop.create_future()
-        self._waiters.append(waiter)
+        taker = _Taker(self._takers, loop=self._recorder.loop)
+        self._takers[taker] = None
         try:
-            promise: Promise = await waiter
+            promise: Promise = await taker
         except BaseException:
-            if waiter in self._waiters:
-                self._waiters.remove(waiter)
-            elif not waiter.cancelled() and waiter.exception() is None:
-                # Handed out and cancelled in the same moment: the result is still to come.
-                promise = waiter.result()
-                self._members[promise.path] = promise
-                self._done.appendleft(promise)
+            self._takers.pop(taker, None)
+            if taker.done() and not taker.cancelled() and taker.exception() is None:
+                # Handed out and cancelled in the same moment: the result is the next taker's.
+                self._hand_back(taker.result())
             raise
         return promise
+
+    def _hand_back(self, promise: Promise) -> None:
+        if self._takers:
+            self._takers.popitem(last=False)[0].set_result(promise)
+        else:
+            self._members[promise.path] = promise
+            self._done.appendleft(promise)
 
     def _drained(self) -> InvalidRequest:
         what = "drained" if self.consumed else "empty"
         return InvalidRequest(f"join set {self.path} has no result to wait for: it is {what}")
+
+
+class _Taker(WorkflowFuture):
+    """A branch inside ``next()``; its place is free the moment it is cancelled."""
+
+    __slots__ = ("_takers",)
+
+    def __init__(self, takers: OrderedDict[_Taker, None], *, loop: DeterministicLoop) -> None:
+        super().__init__(loop=loop)
+        self._takers = takers
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        self._takers.pop(self, None)
+        return super().cancel(msg)

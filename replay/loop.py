@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, Protocol, Self
 
-from tidewheel.replay import guards, ordered
+from tidewheel.replay import guards, steady
 from tidewheel.replay.forbidden import refuse_io
 from tidewheel.replay.violation import Halted
 
@@ -374,4 +374,4 @@ def is_workflow_loop(loop: object) -> bool:
 
 
 guards.protect(is_workflow_loop)
-ordered.install(is_workflow_loop)
+steady.install(is_workflow_loop)

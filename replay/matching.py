@@ -139,8 +139,8 @@ class Matcher:
     # Inputs
 
     def _input_changed(self, command: CommandId, name: str, journal: Any, code: Any) -> None:
-        self._note_input(command, "input", journal, code)
         self._refuse_swapped(command, name, code)
+        self._note_input(command, "input", journal, code)
         self._displaced[command.type, name, _canonical(journal)] = command
 
     def _note_input(self, command: CommandId, field: str, journal: Any, code: Any) -> None:

@@ -88,6 +88,8 @@ class Promise(WorkflowFuture):
         """End the wait with an error of the code's own making, such as a timeout."""
         if not self.done():
             self.set_exception(problem)
+            if self.signal_name is not None and self.owner is not None:
+                self.owner.promise_abandoned(self)  # no delivery is for this wait any more
             self._finished()
 
     def cancel(self, msg: Any | None = None) -> bool:

@@ -16,6 +16,8 @@ from tidewheel.journal.events import Error
 
 #: ``error.type`` of a run that ended because its code no longer fits its journal.
 DETERMINISM_VIOLATION = "DETERMINISM_VIOLATION"
+#: The "command" of a run that ends otherwise than its journal says.
+RETURN = "Return"
 #: A message quotes at most this much of a value.
 SHOWN_MAX = 200
 
@@ -32,6 +34,8 @@ class Violation(msgspec.Struct, frozen=True):
     @property
     def message(self) -> str:
         """One line for people: ``Task(3): journal has 'charge_card', code asked for 'send_receipt'``."""
+        if self.command == RETURN:
+            return f"the journal ended with {_shown(self.journal)}, the code with {_shown(self.code)}"
         had = "nothing" if self.journal is None else f"{_shown(self.journal)}"
         asked = "never asked for it" if self.code is None else f"asked for {_shown(self.code)}"
         where = "" if self.field in ("function_name", "name", "signal_name") else f" {self.field}"

@@ -24,10 +24,20 @@ _OTHER_LOOP = (
 def error_of(problem: BaseException) -> Error:
     """Describe *problem* as a journal keeps it."""
     if isinstance(problem, StepFailed):
-        return problem.error
+        error = problem.error
+        return Error(
+            type=error.type,
+            message=f"{problem.step}: {error.message}"[:MESSAGE_MAX],
+            retryable=error.retryable,
+            attempts=error.attempts,
+            details=error.details,
+        )
     message = _text(problem)
     if isinstance(problem, RuntimeError) and "different event loop" in message:
         message += _OTHER_LOOP
+    if isinstance(problem, BaseExceptionGroup):
+        first = error_of(problem.exceptions[0])
+        message += f", the first being {first.type}: {first.message}"
     retryable = getattr(problem, "retryable", not isinstance(problem, InvalidRequest))
     return Error(
         type=type(problem).__name__,

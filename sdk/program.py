@@ -29,7 +29,7 @@ class WorkflowProgram:
         return error_of(problem)
 
     async def _run(self, ctx: Context, given: list[Any]) -> Any:
-        arguments = payload.decode_args(self._definition.hints, given)
+        arguments = payload.decode_args(self._definition.hints, given, f"input of {self._definition.name}")
         result = await self._definition.fn(ctx, *arguments)
         return payload.encode(result, where="result")
 

@@ -3,7 +3,7 @@
 from tidewheel.testing.crashes import crash_everywhere
 from tidewheel.testing.environment import Environment, Stuck
 from tidewheel.testing.handle import Handle, MemoryClient
-from tidewheel.testing.replaying import ReplayReport, replay, verify
+from tidewheel.testing.replaying import ReplayReport, dump_journal, load_journal, replay, verify
 
 __all__ = [
     "Environment",
@@ -12,6 +12,8 @@ __all__ = [
     "ReplayReport",
     "Stuck",
     "crash_everywhere",
+    "dump_journal",
+    "load_journal",
     "replay",
     "verify",
 ]

@@ -1,4 +1,4 @@
-"""Crash a scenario after every event it writes, and see that nothing changes."""
+"""Crash a scenario at every point, and see that nothing changes."""
 
 from __future__ import annotations
 
@@ -15,21 +15,25 @@ CRASHES_MAX = 10_000
 async def crash_everywhere(
     app: App, scenario: Callable[[Environment], Awaitable[Any]], *, seed: int = 0
 ) -> int:
-    """Run *scenario* once undisturbed, then once with a crash after each event it writes.
+    """Run *scenario* undisturbed, then again and again with one crash at each point.
 
-    Every time it must return the same. Returns how many crashes were tried.
+    The points are: after each event that is written, and after each execution of a step,
+    before its result is kept. Every time the scenario must return the same. Steps may be
+    executed twice, as they may be in production. Returns how many crashes were tried.
     """
     async with Environment(app, seed=seed) as env:
         expected = await scenario(env)
-        events = env.engine.events_written
-    assert events <= CRASHES_MAX, (
-        f"{events} events are too many to crash after each: make the scenario smaller"
-    )
-    for crash_after in range(1, events + 1):
+        events, attempts = env.engine.events_written, env.engine.attempts_executed
+    points = events + attempts
+    assert points <= CRASHES_MAX, f"{points} crash points are too many: make the scenario smaller"
+    for place in range(1, points + 1):
         async with Environment(app, seed=seed) as env:
-            env.crash_after(crash_after)
+            if place <= events:
+                where = f"after event {place}"
+                env.crash_after(place)
+            else:
+                where = f"after executing attempt {place - events}"
+                env.crash_after_attempt(place - events)
             result = await scenario(env)
-            assert result == expected, (
-                f"crashed after event {crash_after}: got {result!r}, expected {expected!r}"
-            )
-    return events
+            assert result == expected, f"crashed {where}: got {result!r}, expected {expected!r}"
+    return points

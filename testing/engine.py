@@ -61,7 +61,10 @@ class Engine:
         self._woken: deque[MemoryRun] = deque()
         self._in_flight: dict[asyncio.Task[ev.Result], tuple[MemoryRun, Attempt, dt.datetime]] = {}
         self._heartbeats: dict[str, Any] = {}
+        #: How many attempts have been executed, whether or not their results were kept.
+        self.attempts_executed = 0
         self._crash_after: int | None = None
+        self._crash_after_attempt: int | None = None
 
     # What can be asked of it
 
@@ -122,6 +125,10 @@ class Engine:
     def crash_after(self, events: int) -> None:
         """Crash once *events* events have been written, all runs counted together."""
         self._crash_after = events
+
+    def crash_after_attempt(self, attempts: int) -> None:
+        """Crash once that many attempts were executed, before the last one's result is kept."""
+        self._crash_after_attempt = attempts
 
     def crash(self) -> None:
         """Lose everything but the journals, and begin again from them."""
@@ -246,6 +253,10 @@ class Engine:
         done, _ = await asyncio.wait(self._in_flight, return_when=asyncio.FIRST_COMPLETED)
         finished = [body for body in self._in_flight if body in done]
         for body in finished:
+            self.attempts_executed += 1
+            if self.attempts_executed == self._crash_after_attempt:
+                self.crash()
+                return
             run, attempt, begun = self._in_flight.pop(body)
             if not body.cancelled():
                 ended = begun + dt.timedelta(seconds=attempt.lasts)

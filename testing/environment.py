@@ -6,7 +6,6 @@ import datetime as dt
 from collections.abc import Callable
 from typing import Any, Self
 
-import msgspec
 from msgspec import UNSET
 
 from tidewheel.journal import events as ev
@@ -139,6 +138,13 @@ class Environment:
         """
         self.engine.crash_after(events)
 
+    def crash_after_attempt(self, attempts: int) -> None:
+        """Crash once that many attempts of steps have been executed, before the last result is kept.
+
+        That step is executed again: a body that cannot bear it shows here.
+        """
+        self.engine.crash_after_attempt(attempts)
+
     def on_event(self, listener: Callable[[str, ev.Entry], None]) -> None:
         """Call *listener* with the run's id and each entry as it is written."""
         self.engine.on_event = lambda run, entry: listener(run.run_id, entry)
@@ -162,12 +168,13 @@ def _why_stuck(run: MemoryRun) -> str:
         why = f"step {parked[0]!r} is parked: its attempts are spent"
     elif waiting is None:
         why = "nothing woke it"
-    elif waiting.kind == "signal":
-        why = f"it waits for signal {waiting.signal_name!r}: send it, or plan it with env.after(...)"
+    elif waiting.signals and {wait.promise_id for wait in waiting.signals} >= set(waiting.waiting_on):
+        names = ", ".join(repr(wait.signal_name) for wait in waiting.signals)
+        why = f"it waits for signal {names}: send it, or plan it with env.after(...)"
     else:
-        names = [
+        promises = [
             created.name for created in run.promises.values() if created.promise_id in waiting.waiting_on
         ]
-        awaited = f"promise {names[0]!r}" if names else f"{msgspec.json.encode(waiting.waiting_on).decode()}"
+        awaited = f"promise {promises[0]!r}" if promises else ", ".join(waiting.waiting_on)
         why = f"it waits for {awaited} and nothing is due"
     return f"run {run.run_id} cannot go on: {why}"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from tidewheel.journal import events as ev
 from tidewheel.journal.ids import PromiseId, check_name, check_run_id
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from tidewheel.testing.environment import Environment
 
 
+R = TypeVar("R")
+
+
 class MemoryClient:
     """Starts runs in an environment and finds them again."""
 
@@ -30,6 +33,24 @@ class MemoryClient:
         self._environment = environment
         self._by_key: dict[str, str] = {}
 
+    @overload
+    async def start(
+        self,
+        workflow: Callable[..., Awaitable[R]],
+        *args: Any,
+        run_id: str | None = ...,
+        idempotency_key: str | None = ...,
+        queue: str | None = ...,
+    ) -> Handle[R]: ...
+    @overload
+    async def start(
+        self,
+        workflow: str,
+        *args: Any,
+        run_id: str | None = ...,
+        idempotency_key: str | None = ...,
+        queue: str | None = ...,
+    ) -> Handle[Any]: ...
     async def start(
         self,
         workflow: str | Callable[..., Any],
@@ -37,7 +58,7 @@ class MemoryClient:
         run_id: str | None = None,
         idempotency_key: str | None = None,
         queue: str | None = None,
-    ) -> Handle:
+    ) -> Handle[Any]:
         """Start a run, or return the one that has this id or key already."""
         engine = self._environment.engine
         definition = engine.app.workflow_named(workflow)
@@ -57,7 +78,7 @@ class MemoryClient:
         run = engine.start(definition, PromiseId(chosen), given, idempotency_key=idempotency_key)
         return Handle(self._environment, run)
 
-    def handle(self, run_id: str) -> Handle:
+    def handle(self, run_id: str) -> Handle[Any]:
         """Find a run, or a child run such as ``order-42:1``."""
         run = self._environment.engine.runs.get(run_id)
         if run is None:
@@ -66,7 +87,7 @@ class MemoryClient:
         return Handle(self._environment, run)
 
 
-class Handle:
+class Handle(Generic[R]):
     """One run, seen from outside."""
 
     def __init__(self, environment: Environment, run: MemoryRun, *, mismatch: bool = False) -> None:
@@ -75,12 +96,15 @@ class Handle:
         #: The run existed already and was started with another input.
         self.mismatch = mismatch
 
+    def __repr__(self) -> str:
+        return f"<Handle {self.run_id} {self._run.state.public_status}>"
+
     @property
     def run_id(self) -> str:
         """The run's id."""
         return self._run.run_id
 
-    async def result(self, timeout: float | None = None) -> Any:
+    async def result(self, timeout: float | None = None) -> R:
         """Let time pass until the run ends, at most *timeout* virtual seconds, and return its result."""
         await self._environment.run_until(self._is_over, self._run, timeout)
         if self._run.parked is not None:
@@ -88,7 +112,7 @@ class Handle:
         match self._run.terminal:
             case ev.ExecutionCompleted(result=result):
                 hint = self._run.definition.hints.returns
-                return payloads.decode(result.ok, hint, where=f"result of {self.run_id}")
+                return cast("R", payloads.decode(result.ok, hint, where=f"result of {self.run_id}"))
             case ev.ExecutionFailed(error=error):
                 raise RunFailed(self.run_id, error)
             case ev.ExecutionCancelled(reason=reason):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -12,14 +13,15 @@ from tidewheel.journal import events as ev
 from tidewheel.journal import verify as rules
 from tidewheel.journal.errors import InvalidRequest
 from tidewheel.journal.ids import PromiseId
-from tidewheel.journal.jsonform import loads
+from tidewheel.journal.jsonform import dumps, loads
 from tidewheel.journal.rules import Breach
 from tidewheel.replay.execution import Execution
-from tidewheel.replay.violation import DETERMINISM_VIOLATION, Violation
+from tidewheel.replay.violation import DETERMINISM_VIOLATION, RETURN, Violation
 from tidewheel.sdk.definitions import WorkflowDefinition, workflow_definition
 from tidewheel.sdk.program import execution_of
 
-Journal = Iterable[ev.Entry] | bytes | str
+#: Entries, or the JSON form: its text, its bytes, or the path of a file that holds it.
+Journal = Iterable[ev.Entry] | bytes | str | pathlib.Path
 
 
 class ReplayReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,23 +46,34 @@ class ReplayReport(msgspec.Struct, frozen=True, kw_only=True):
 
 def verify(journal: Journal) -> list[Breach]:
     """Return every breach of the journal's rules; none is what you want."""
-    if isinstance(journal, str):
-        journal = journal.encode()
-    if isinstance(journal, bytes):
-        return rules.verify_bytes(journal)
-    return rules.verify(list(journal))
+    data = _bytes(journal)
+    return rules.verify_bytes(data) if isinstance(data, bytes) else rules.verify(list(data))
+
+
+def load_journal(journal: Journal) -> list[ev.Entry]:
+    """Read a journal from its JSON form; ``InvalidRequest`` names the first thing that is wrong."""
+    data = _bytes(journal)
+    return loads(data) if isinstance(data, bytes) else list(data)
+
+
+def dump_journal(entries: Iterable[ev.Entry]) -> str:
+    """Write a journal in its JSON form, one event a line."""
+    return dumps(list(entries)).decode()
+
+
+def _bytes(journal: Journal) -> Iterable[ev.Entry] | bytes:
+    if isinstance(journal, pathlib.Path):
+        return journal.read_bytes()
+    return journal.encode() if isinstance(journal, str) else journal
 
 
 def replay(workflow: Callable[..., Any] | WorkflowDefinition, journal: Journal) -> ReplayReport:
     """Run *workflow* against a recorded journal and report where it stands, or where it differs.
 
-    Nothing is executed: results come from the journal. *journal* is a list of entries or
-    the JSON form as text or bytes.
+    Nothing is executed: results come from the journal.
     """
     definition = workflow if isinstance(workflow, WorkflowDefinition) else workflow_definition(workflow)
-    if isinstance(journal, str):
-        journal = journal.encode()
-    entries = loads(journal) if isinstance(journal, bytes) else list(journal)
+    entries = load_journal(journal)
     report: ReplayReport | None = None
     first_position = 0
     for segment in segments(entries):
@@ -113,14 +126,17 @@ def _report(execution: Execution, last: ev.Event) -> ReplayReport:
     execution.replay()
     ended = execution.ending()
     violation = execution.matcher.violation
-    orphans = execution.history.orphans() if ended is not None and violation is None else []
-    if orphans and not execution.policy.allow_orphans:
-        violation = Violation(orphans[0][0], "function_name", orphans[0][1], None)
-    orphaned = [command for command, _asked in orphans] or UNSET
+    orphans = execution.history.orphans() if violation is None else []
+    orphaned = [orphan.command for orphan in orphans] or UNSET
+    if orphans and ended is not None and not execution.policy.allow_orphans:
+        violation = orphans[0]
+        if isinstance(ended, ev.ExecutionFailed):
+            hint = f"it ended early, with {ended.error.type}: {ended.error.message}"
+            violation = msgspec.structs.replace(violation, hint=hint)
     if violation is not None:
         return ReplayReport(outcome="violation", violation=violation, orphaned=orphaned)
     if ended is None:
-        return ReplayReport(outcome="blocked", waiting_on=execution.waiting_on())
+        return ReplayReport(outcome="blocked", waiting_on=execution.waiting_on(), orphaned=orphaned)
     difference = _difference(last, ended)
     if difference is not None:
         return ReplayReport(outcome="violation", violation=difference, orphaned=orphaned)
@@ -142,12 +158,12 @@ def _difference(recorded: ev.Event, ended: ev.Event) -> Violation | None:
     if isinstance(recorded, ev.ExecutionFailed) and recorded.error.type == DETERMINISM_VIOLATION:
         return None  # it ended because the code of that day did not fit
     if type(recorded) is not type(ended):
-        return Violation("Return", "outcome", type(recorded).__name__, type(ended).__name__)
+        return Violation(RETURN, "outcome", type(recorded).__name__, type(ended).__name__)
     match recorded, ended:
         case ev.ExecutionCompleted(result=before), ev.ExecutionCompleted(result=after) if before != after:
-            return Violation("Return", "result", before.ok, after.ok)
+            return Violation(RETURN, "result", before.ok, after.ok)
         case ev.ExecutionFailed(error=old), ev.ExecutionFailed(error=new) if old.type != new.type:
-            return Violation("Return", "error", old.type, new.type)
+            return Violation(RETURN, "error", old.type, new.type)
         case _:
             return None
 

@@ -72,7 +72,7 @@ def bound_call(definition: TaskDefinition, fake: Fake | None, given: list[Any]) 
     fn = definition.fn if fake is None or fake.fn is None else fake.fn
 
     def call() -> Any:
-        return fn(*payload.decode_args(definition.hints, given))
+        return fn(*payload.decode_args(definition.hints, given, f"input of {definition.name}"))
 
     return call
 

@@ -67,6 +67,12 @@ SWALLOWS: Final = Rule(
 NOT_AWAITED: Final = Rule(
     "not-awaited", "error", "is called but its result is dropped", "await it, or keep it and await it later"
 )
+CALLED: Final = Rule(
+    "called-directly",
+    "error",
+    "is a step, and a plain call of it is not journaled: it happens again on every replay",
+    "use await ctx.invoke({name}, ...)",
+)
 
 _BY_RULE: Final[dict[Rule, str]] = {
     CLOCK: """

@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable
 from typing import Final
 
+from tidewheel.sdk.definitions import definition_of
 from tidewheel.sdk.lint import rules
 from tidewheel.sdk.lint.names import Meaning, Names
 from tidewheel.sdk.lint.report import Finding, Report, shown
@@ -121,7 +122,7 @@ class _Visitor(ast.NodeVisitor):
         """Report a call that a workflow must not make; pass over what ``ctx.run`` is given to run."""
         rule = self._rule_of_call(node)
         if rule is not None:
-            self.report.add(node, rule, shown(node.func) + "()")
+            self.report.add(node, rule, shown(node.func) + ("" if rule is rules.CALLED else "()"))
         else:
             self.visit(node.func)
         passed = passed_function(node, self._ctx)
@@ -142,6 +143,8 @@ class _Visitor(ast.NodeVisitor):
         meaning = self._names.meaning(node.func)
         if meaning is None:
             return None
+        if definition_of(meaning.value) is not None:
+            return rules.CALLED
         if "random.Random" in meaning.names and (node.args or node.keywords):
             return None  # seeded
         return self._rule(meaning, called=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -11,11 +12,14 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from tidewheel.testing import verify
+from tidewheel.journal.events import Entry, InvokeScheduled
+from tidewheel.testing import Environment, verify
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "order.py"
@@ -80,6 +84,23 @@ def on_a_terminal(tmp_path: Path, **more: str) -> str:
         assert process.wait(timeout=SECONDS_MAX) == 0
     os.close(ours)
     return printed.decode("utf-8")
+
+
+def tasks_of(journal: list[Entry]) -> list[str]:
+    """Return the names of the steps that *journal* asked for, in order."""
+    return [entry.event.function_name for entry in journal if isinstance(entry.event, InvokeScheduled)]
+
+
+@pytest.fixture
+def order(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The example as a module, without its story."""
+    spec = importlib.util.spec_from_file_location("order_example", EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="module")
@@ -165,3 +186,40 @@ def test_nothing_is_left_running(tmp_path: Path) -> None:
 
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
+
+
+async def test_an_order_that_nobody_approves_is_undone(order: ModuleType) -> None:
+    """Three days without an answer are a no: the items go back, and so does the money."""
+    async with Environment(order.app) as env:
+        run = await env.client.start(order.fulfil, order.ORDER)
+        began = env.now
+
+        outcome = await run.result()
+
+        assert outcome == order.Outcome("refused")
+        assert timedelta(days=3) <= env.now - began < timedelta(days=3, minutes=1)
+        assert tasks_of(await run.journal())[-3:] == ["remind_desk", "release", "refund"]
+
+
+async def test_an_order_that_is_out_of_stock_is_refunded_at_once(order: ModuleType) -> None:
+    """A lack of stock reaches the workflow as itself, and is not tried again."""
+    async with Environment(order.app) as env:
+        run = await env.client.start(order.fulfil, order.Order("1002", "kettle", 101, 1))
+
+        outcome = await run.result()
+
+        assert outcome == order.Outcome("out of stock")
+        assert tasks_of(await run.journal()) == ["charge", "reserve", "refund"]
+
+
+async def test_an_order_that_cannot_be_shipped_is_refunded(order: ModuleType) -> None:
+    """A child run that fails is a step that fails."""
+    async with Environment(order.app) as env:
+        env.fake(order.book_carrier, raises=ConnectionError("no answer"))
+        run = await env.client.start(order.fulfil, order.ORDER)
+        await run.signal("approval", order.Approval(approved=True, desk="desk-3"))
+
+        outcome = await run.result()
+
+        assert outcome == order.Outcome("not shipped")
+        assert tasks_of(await run.journal())[-2:] == ["ship", "refund"]

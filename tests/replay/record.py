@@ -11,6 +11,7 @@ import json
 import pathlib
 from collections.abc import Awaitable, Callable
 from decimal import Decimal
+from typing import Any
 
 from tests.replay.workflows import (
     Line,
@@ -32,7 +33,7 @@ JOURNALS = pathlib.Path(__file__).parent / "journals"
 LINES = [Line("tea", Decimal("3.50")), Line("cup", Decimal("12.00"))]
 
 
-async def ordered(env: Environment) -> Handle:
+async def ordered(env: Environment) -> Handle[Any]:
     """Everything goes well, with a retry and an empty shelf on the way."""
     calls: list[int] = []
 
@@ -57,7 +58,7 @@ async def ordered(env: Environment) -> Handle:
     return handle
 
 
-async def second_opinion(env: Environment) -> Handle:
+async def second_opinion(env: Environment) -> Handle[Any]:
     """The approval times out and a promise takes its place."""
     handle = await env.client.start(every_verb, LINES, run_id="second-opinion")
     env.after(90, handle.resolve, "second_opinion", "granted")
@@ -65,14 +66,14 @@ async def second_opinion(env: Environment) -> Handle:
     return handle
 
 
-async def blocked(env: Environment) -> Handle:
+async def blocked(env: Environment) -> Handle[Any]:
     """Still waiting."""
     handle = await env.client.start(every_verb, LINES, run_id="blocked")
     await env.sleep(20)
     return handle
 
 
-async def cancelled(env: Environment) -> Handle:
+async def cancelled(env: Environment) -> Handle[Any]:
     """Cancelled in the middle, with clean-up."""
     handle = await env.client.start(clean_up, run_id="cancelled")
     env.after(5, handle.cancel, "changed my mind")
@@ -81,7 +82,7 @@ async def cancelled(env: Environment) -> Handle:
     return handle
 
 
-async def continued(env: Environment) -> Handle:
+async def continued(env: Environment) -> Handle[Any]:
     """Three segments and a signal carried over."""
     handle = await env.client.start(poller, 2, run_id="continued")
     env.after(5, handle.signal, "bonus", 40)
@@ -89,7 +90,7 @@ async def continued(env: Environment) -> Handle:
     return handle
 
 
-async def failed(env: Environment) -> Handle:
+async def failed(env: Environment) -> Handle[Any]:
     """Attempts spent, then an exception of the workflow's own."""
     env.fake(notify, raises=ConnectionError("no pigeon"))
     handle = await env.client.start(failing, run_id="failed")
@@ -98,7 +99,7 @@ async def failed(env: Environment) -> Handle:
     return handle
 
 
-SCENARIOS: list[Callable[[Environment], Awaitable[Handle]]] = [
+SCENARIOS: list[Callable[[Environment], Awaitable[Handle[Any]]]] = [
     ordered, second_opinion, blocked, cancelled, continued, failed,
 ]  # fmt: skip
 

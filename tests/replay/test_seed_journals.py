@@ -60,7 +60,7 @@ async def approval(ctx: Context) -> bool:
     return bool(answer["approved"])
 
 
-async def shape(handle: Handle) -> list[tuple[Any, ...]]:
+async def shape(handle: Handle[Any]) -> list[tuple[Any, ...]]:
     """What the specification prints of each event: its type and what it names."""
     shown = []
     for entry in await handle.journal():

@@ -86,6 +86,6 @@ async def scenario() -> None:
         env.fake(charge, lambda order: Receipt(1), takes=2)
         handle = await env.client.start(fulfil, Order("1"), run_id="order-1", idempotency_key="k")
         env.after(30, handle.signal, "approval", True)
-        assert_type(await handle.result(timeout=60), Any)
+        assert_type(await handle.result(timeout=60), str)
         assert_type(replay(fulfil, await handle.journal()), ReplayReport)
         assert verify(await handle.journal()) == []

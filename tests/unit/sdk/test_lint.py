@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tidewheel import App, Context
 from tidewheel.sdk.lint import Finding, lint
 
 _counter = itertools.count()
@@ -265,3 +266,20 @@ def test_a_function_without_source_has_no_findings() -> None:
 
     assert lint(names["flow"]) == []
     assert lint(len) == []
+
+
+def test_a_task_called_directly_is_an_error() -> None:
+    """A plain call of a step is not journaled; the finding names ``ctx.invoke``."""
+    app = App("direct")
+
+    @app.task
+    async def pay(amount: int) -> int:
+        return amount
+
+    async def checkout(ctx: Context) -> int:
+        return await pay(5) + await ctx.invoke(pay, 5)
+
+    (finding,) = lint(checkout)
+
+    assert (finding.rule, finding.level) == ("called-directly", "error")
+    assert "ctx.invoke(pay, ...)" in finding.message

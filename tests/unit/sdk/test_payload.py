@@ -10,8 +10,6 @@ import enum
 import io
 import json
 import pathlib
-import subprocess
-import sys
 import uuid
 import zoneinfo
 from collections import OrderedDict
@@ -244,7 +242,11 @@ ROUND_TRIPS: list[tuple[object, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("value", "hint"), ROUND_TRIPS, ids=[repr(v)[:40] for v, _ in ROUND_TRIPS])
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    ROUND_TRIPS,
+    ids=[f"{place}-{type(v).__name__}" for place, (v, _) in enumerate(ROUND_TRIPS)],
+)
 def test_a_value_comes_back_as_its_hinted_type(value: object, hint: Any) -> None:
     """Encoding, storing as text and decoding gives the equal value of the same type."""
     stored = msgspec.json.decode(msgspec.json.encode(encode(value)))
@@ -282,26 +284,8 @@ def test_keys_keep_their_order() -> None:
     data = encode({"b": 1, "a": 2})
 
     assert list(data) == ["b", "a"]
-    assert list(decode(data, dict[str, int], where="it")) == ["b", "a"]  # type: ignore[call-overload]
+    assert list(decode(data, dict[str, int], where="it")) == ["b", "a"]  # type: ignore[call-overload]  # decode gives an object
     assert canonical(data) == b'{"a":2,"b":1}'
-
-
-def test_sets_are_written_in_one_order() -> None:
-    """The hash seed of the process does not show in the journal."""
-    code = "from tidewheel.sdk.payload import encode; print(encode({'b', 'a', 'c', 'd', 'e'}))"
-
-    said = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env={"PYTHONHASHSEED": str(seed), "PYTHONPATH": str(pathlib.Path(__file__).parents[3] / "src")},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in (1, 2)
-    }
-
-    assert said == {"['a', 'b', 'c', 'd', 'e']\n"}
 
 
 def test_enums_and_subclasses_are_written_as_plain_values() -> None:
@@ -316,25 +300,6 @@ def test_enums_and_subclasses_are_written_as_plain_values() -> None:
 def test_one_and_true_and_one_point_zero_differ_in_canonical_form() -> None:
     """Inputs that Python calls equal are still told apart."""
     assert len({canonical(encode(value)) for value in (1, True, 1.0, "1")}) == 4
-
-
-def test_pydantic_is_not_imported_for_values_without_models() -> None:
-    """It is an optional dependency."""
-    code = (
-        "import dataclasses, sys; from tidewheel.sdk.payload import decode, encode;"
-        "A = dataclasses.make_dataclass('A', [('x', int)]);"
-        "decode(encode(A(1)), A, where='it'); print('pydantic' in sys.modules)"
-    )
-
-    said = subprocess.run(
-        [sys.executable, "-c", code],
-        env={"PYTHONPATH": str(pathlib.Path(__file__).parents[3] / "src")},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
-    assert said.stdout == "False\n"
 
 
 async def _forgotten() -> None: ...

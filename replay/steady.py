@@ -1,20 +1,23 @@
-"""``asyncio.wait`` and ``asyncio.as_completed`` in the caller's order.
+"""asyncio's ``wait``, ``as_completed`` and ``wait_for``, the same in every process and version.
 
 asyncio puts what it is given into sets. Coroutines and gathered futures hash by
 address there, so the order in which they start, or in which a caller sees them,
-would differ from process to process. Under a workflow's loop both functions keep
-the order they were given; under any other loop they are asyncio's own.
+would differ from process to process. And ``wait_for`` starts a task of its own up to
+Python 3.11 but not after, so the order of commands would change with an upgrade.
+Under a workflow's loop these functions keep one order; under any other they are
+asyncio's own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any
 
 _as_completed = asyncio.as_completed
 _wait = asyncio.wait
+_wait_for = asyncio.wait_for
 
 
 class InOrder(set[Any]):
@@ -36,17 +39,20 @@ class InOrder(set[Any]):
 
 
 def install(is_workflow_loop: Callable[[object], bool]) -> None:
-    """Replace both functions by ones that look at the running loop first."""
+    """Replace the functions by ones that look at the running loop first."""
+
+    def in_workflow() -> bool:
+        return is_workflow_loop(asyncio._get_running_loop())  # noqa: SLF001 - get_running_loop may raise
 
     @functools.wraps(_as_completed)
     def as_completed(fs: Iterable[Any], **options: Any) -> Any:
-        if is_workflow_loop(asyncio._get_running_loop()):  # noqa: SLF001 - the public call raises where there is none
+        if in_workflow():
             fs = [asyncio.ensure_future(one) for one in dict.fromkeys(fs)]
         return _as_completed(fs, **options)
 
     @functools.wraps(_wait)
     async def wait(fs: Iterable[Any], **options: Any) -> tuple[set[Any], set[Any]]:
-        if not is_workflow_loop(asyncio._get_running_loop()):  # noqa: SLF001 - the public call raises where there is none
+        if not in_workflow():
             return await _wait(fs, **options)
         given = list(dict.fromkeys(fs))
         done, pending = await _wait(given, **options)
@@ -55,6 +61,13 @@ def install(is_workflow_loop: Callable[[object], bool]) -> None:
             InOrder(one for one in given if one in pending),
         )
 
+    @functools.wraps(_wait_for)
+    async def wait_for(fut: Awaitable[Any], timeout: float | None) -> Any:
+        if not in_workflow():
+            return await _wait_for(fut, timeout)
+        async with asyncio.timeout(timeout):
+            return await fut
+
     for module in (asyncio, asyncio.tasks):
-        setattr(module, "as_completed", as_completed)  # noqa: B010 - the stubs know no such assignment
-        setattr(module, "wait", wait)  # noqa: B010 - the stubs know no such assignment
+        for replacement in (as_completed, wait, wait_for):
+            setattr(module, replacement.__name__, replacement)

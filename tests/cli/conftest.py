@@ -1,0 +1,121 @@
+"""What the tests of the command share: journals that were really recorded, and two ways to run it."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli import shop
+from tidewheel import RunCancelled, RunFailed
+from tidewheel.cli.main import main
+from tidewheel.journal import events as ev
+from tidewheel.journal.jsonform import dumps
+from tidewheel.testing import Environment
+
+Ran = subprocess.CompletedProcess[str]
+Run = Callable[..., Ran]
+
+
+async def _recorded() -> dict[str, list[ev.Entry]]:
+    """Run each workflow and return its journal by how it ends."""
+    found: dict[str, list[ev.Entry]] = {}
+    calls = iter([ValueError("no connection"), ConnectionError("reset")])
+
+    def flaky(amount: int) -> int:
+        for problem in calls:
+            raise problem
+        return amount
+
+    async with Environment(shop.app) as env:
+        env.fake(shop.charge, flaky)
+        done = await env.client.start(shop.order, 7)
+        await done.result()
+        found["completed"] = await done.journal()
+
+        answered = await env.client.start(shop.approval)
+        env.after(10, answered.signal, "approved")
+        env.after(60, answered.resolve, "answer", "yes")
+        await env.sleep(0)
+        found["blocked"] = await answered.journal()
+        await answered.result()
+        found["answered"] = await answered.journal()
+
+        stopped = await env.client.start(shop.approval)
+        env.after(10, stopped.cancel, "changed my mind")
+        with pytest.raises(RunCancelled):
+            await stopped.result()
+        found["cancelled"] = await stopped.journal()
+
+        counted = await env.client.start(shop.counter, 1)
+        await counted.result()
+        found["counted"] = await counted.journal()
+        kinds = [type(entry.event) for entry in found["counted"]]
+        found["continued"] = found["counted"][: kinds.index(ev.ExecutionContinued) + 1]
+
+        env.fake(shop.ship, raises=OSError("no van"))
+        failed = await env.client.start(shop.broken)
+        with pytest.raises(RunFailed):
+            await failed.result()
+        found["failed"] = await failed.journal()
+    return found
+
+
+@pytest.fixture(scope="session")
+def recorded() -> dict[str, list[ev.Entry]]:
+    """A journal for each way a run can go."""
+    return asyncio.run(_recorded())
+
+
+@pytest.fixture
+def folder(tmp_path: Path, recorded: dict[str, list[ev.Entry]], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder: ``shop.py`` and every journal as ``<name>.json``."""
+    shutil.copy(Path(__file__).with_name("shop.py"), tmp_path / "shop.py")
+    for name, entries in recorded.items():
+        (tmp_path / f"{name}.json").write_bytes(dumps(entries))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def run(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    """Run the command in this process, in ``folder``."""
+    modules, path = set(sys.modules), list(sys.path)
+
+    def run(*arguments: str, stdin: bytes = b"") -> Ran:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        capsys.readouterr()
+        code = main(arguments)
+        out, err = capsys.readouterr()
+        return Ran(arguments, code, out, err)
+
+    yield run
+
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        if not name.startswith("tidewheel"):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def process(folder: Path) -> Run:
+    """Run the real command as a process of its own; the current folder is not on its path."""
+
+    def process(*arguments: str, stdin: bytes = b"", **environment: str) -> Ran:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "tidewheel.cli.main", *arguments],
+            input=stdin,
+            capture_output=True,
+            check=False,
+            env={**os.environ, **environment},
+        )
+        return Ran(arguments, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    return process
