@@ -31,7 +31,7 @@ class Commands:
         self._run = execution
         self._keyed: dict[CommandId, Promise] = {}
         self._named: dict[str, Promise] = {}
-        self._owners: dict[str, JoinSet] = {}
+        self._owners: dict[str, str] = {}
 
     @property
     def loop(self) -> DeterministicLoop:
@@ -236,13 +236,13 @@ class Commands:
         self._run.moves.append(ev.JoinSetCreated(join_set_id=path))
         return JoinSet(command, path, self)
 
-    def join_set_of(self, promise: Promise) -> JoinSet | None:
-        """The set that *promise*'s command is a member of."""
+    def join_set_of(self, promise: Promise) -> str | None:
+        """The path of the set that *promise*'s command is a member of."""
         return self._owners.get(promise.path)
 
     def join_set_submitted(self, join_set: JoinSet, promise: Promise) -> None:
         """Match or record a new member."""
-        self._owners[promise.path] = join_set
+        self._owners[promise.path] = join_set.path
         recorded = self._run.history.submitted.get(join_set.path, [])
         place = join_set.submitted - 1
         if place < len(recorded):

@@ -50,6 +50,11 @@ def outcome(main: asyncio.Task[Any], describer: Describer, cancel: ev.CancelRequ
     return ev.ExecutionFailed(error=describer.error(problem))
 
 
+def deadlock() -> ev.ExecutionFailed:
+    """The end of code that waits, but for nothing that can come."""
+    return ev.ExecutionFailed(error=ev.Error(type="Deadlock", message=DEADLOCK))
+
+
 def next_segment(
     history: History,
     closed: ev.ExecutionContinued,

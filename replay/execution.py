@@ -30,7 +30,7 @@ from tidewheel.journal.errors import InvalidRequest
 from tidewheel.journal.ids import CommandId, CommandType, PromiseId
 from tidewheel.replay import ending
 from tidewheel.replay.history import History
-from tidewheel.replay.loop import DeterministicLoop, DurableTimer, Spinning
+from tidewheel.replay.loop import DeterministicLoop, DurableTimer, Spinning, WorkflowTask
 from tidewheel.replay.matching import Matcher
 from tidewheel.replay.promise import Promise
 from tidewheel.replay.violation import Halted, Violation
@@ -111,6 +111,7 @@ class Execution:
         self._program: Program | None = program
         self._main: asyncio.Task[Any] | None = None
         self._winding_up: asyncio.Task[None] | None = None
+        self._branches: list[WorkflowTask] = []
         self._shown_early: set[str] = set()
         self._applied: list[str] = []
         self._received: list[ev.SignalReceived] = []
@@ -161,8 +162,10 @@ class Execution:
         if self._cancelled_unstarted():
             assert self.history.cancel is not None
             return ev.ExecutionCancelled(reason=self.history.cancel.reason)
-        if self._main is None or not self._main_is_over() or self.matcher.violation is not None:
+        if self._main is None or self.matcher.violation is not None:
             return None
+        if not self._main_is_over():
+            return None if self._is_waiting() else ending.deadlock()
         assert self._program is not None
         cancel = self.history.cancel if self._cancel_shown else None
         last = ending.outcome(self._main, self._program, cancel)
@@ -198,13 +201,17 @@ class Execution:
         for one in self.pending.values():
             if isinstance(one, Promise):
                 one.owner = None
-        self.loop.abandon()
-        for one in self.pending.values():
-            one.cancel()
+        self.loop.abandon(self._forget)
+
+    def _forget(self) -> None:
+        for one in list(self.pending.values()):
+            for promise in [one, *one.twins] if isinstance(one, Promise) else [one]:
+                promise.cancel()
         self.pending.clear()
         self.waiters.clear()
         self.moves.clear()
         self._main = self._winding_up = None
+        self._branches.clear()
         self._program = None
 
     # Showing
@@ -289,18 +296,28 @@ class Execution:
 
     def _wind_up(self) -> None:
         """Once the main coroutine has ended, cancel its branches and let them clean up."""
-        if self.loop.halted or self._main is None or not self._main.done() or self._winding_up is not None:
+        if self.loop.halted or self._main is None or not self._main.done():
             return
-        branches = self.loop.open_tasks()
-        if not branches and not self.loop.has_open_generators():
-            return
-        for branch in branches:
-            if not branch.cancelling():  # one that was told already is cleaning up
-                branch.cancel()
-        self._winding_up = self.loop.create_task(
-            self.loop.shutdown_asyncgens(), name="wind-up", context=contextvars.Context()
-        )
-        self.loop.run_until_idle()
+        if self._winding_up is None:
+            self._branches = self.loop.open_tasks()
+            if not self._branches and not self.loop.has_open_generators():
+                return
+            self._cancel_branches()
+            self._winding_up = self.loop.create_task(
+                self.loop.shutdown_asyncgens(), name="wind-up", context=contextvars.Context()
+            )
+            self.loop.run_until_idle()
+        while self._cancel_branches():
+            self.loop.run_until_idle()
+
+    def _cancel_branches(self) -> bool:
+        # A branch that was cancelled before is cleaning up: it is told again only if it goes on after that.
+        told = [branch for branch in self._branches if branch.cancelling()]
+        others = [branch for branch in self._branches if not branch.cancelling()]
+        self._branches = [branch for branch in told if not branch.done()]
+        for branch in others:
+            branch.cancel()
+        return bool(others)
 
     def _main_is_over(self) -> bool:
         """Tell whether the code has ended: halted, or returned with all its branches at rest."""
@@ -322,17 +339,16 @@ class Execution:
         # also where changed code would no longer wait for it.
         wait = self._last_wait or self.history.waiting
         may_resume = unfinished or wait_is_over(wait, self.history, cancelled=ev.CANCEL in self._applied)
+        if not may_resume:
+            return None
         if self._stopped is not None:
             return self._finish([ev.ExecutionFailed(error=self._stopped)], unfinished=unfinished)
         if self._main_is_over():
-            return self._ended(unfinished=unfinished) if may_resume else None
+            return self._ended(unfinished=unfinished)
         if not self._is_waiting():
-            deadlock = ev.Error(type="Deadlock", message=ending.DEADLOCK)
-            return self._finish([ev.ExecutionFailed(error=deadlock)], unfinished=unfinished)
+            return self._finish([ending.deadlock()], unfinished=unfinished)
         moved = unfinished or bool(self.moves) or self._asked
-        if not (moved and may_resume):
-            return None
-        return self._suspend(unfinished=unfinished)
+        return self._suspend(unfinished=unfinished) if moved else None
 
     def _suspend(self, *, unfinished: bool) -> Activation:
         wait = suspension(self.pending)
@@ -420,7 +436,7 @@ class Execution:
 
     def promise_abandoned(self, promise: Promise) -> None:
         """The code gave up on *promise*; its command goes on while a twin is wanted."""
-        if self.pending.get(promise.path) is not promise:
+        if self.evicted or self.pending.get(promise.path) is not promise:
             return
         wanted = [twin for twin in promise.twins if not twin.done()]
         if wanted:

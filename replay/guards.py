@@ -62,8 +62,8 @@ _AUDITED = frozenset(
         "open", "os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.listdir",
         "os.scandir", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.kill", "subprocess.Popen",
         "_thread.start_new_thread", "_thread.start_joinable_thread", "socket.connect", "socket.bind",
-        "socket.getaddrinfo", "socket.sendto", "socket.gethostbyname", "sqlite3.connect", "tempfile.mkstemp", "tempfile.mkdtemp", "shutil.copyfile",
-        "urllib.Request",
+        "socket.getaddrinfo", "socket.sendto", "socket.gethostbyname", "sqlite3.connect", "tempfile.mkstemp",
+        "tempfile.mkdtemp", "shutil.copyfile", "urllib.Request",
     }
 )  # fmt: skip
 

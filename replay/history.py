@@ -344,7 +344,8 @@ def _(history: History, event: ev.ExecutionResumed, entry: ev.Entry) -> None:
 
 def _ends(history: History, event: ev.Event, _entry: ev.Entry) -> None:
     history.terminal = event
-    history.moved = True
+    # A run that was cancelled before its first activation has an end, but its code never ran.
+    history.moved = history.moved or not isinstance(event, ev.ExecutionCancelled)
 
 
 for _kind in (ev.ExecutionCompleted, ev.ExecutionFailed, ev.ExecutionCancelled, ev.ExecutionContinued):

@@ -25,8 +25,8 @@ class JoinSetRecorder(Protocol):
     def loop(self) -> DeterministicLoop:
         """The run's loop."""
 
-    def join_set_of(self, promise: Promise) -> JoinSet | None:
-        """The set that *promise* is a member of already."""
+    def join_set_of(self, promise: Promise) -> str | None:
+        """The path of the set that *promise* is a member of already."""
 
     def join_set_submitted(self, join_set: JoinSet, promise: Promise) -> None:
         """*promise* became a member."""
@@ -65,18 +65,19 @@ class JoinSet:
             raise InvalidRequest(message)
         owner = self._recorder.join_set_of(promise)
         if owner is not None:
-            where = "this" if owner is self else "another"
+            where = "this" if owner == self.path else "another"
             message = f"{promise.command} is already a member of {where} join set"
             raise InvalidRequest(message)
         if promise.cancelled():
             message = f"{promise.command} was cancelled and cannot join a set"
             raise InvalidRequest(message)
-        promise.join_set = self
         self._members[promise.path] = promise
         self.submitted += 1
         self._recorder.join_set_submitted(self, promise)
         if promise.done():
             self._done.append(promise)
+        else:
+            promise.join_set = self
 
     def __len__(self) -> int:
         """How many results are still to be handed out."""

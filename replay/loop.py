@@ -21,7 +21,7 @@ import sys
 import weakref
 from asyncio import events
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from typing import Any, Protocol, Self
 
 from tidewheel.replay import guards, steady
@@ -136,7 +136,7 @@ class DeterministicLoop(asyncio.AbstractEventLoop):
                 return
             handle = ready.popleft()
             if not handle._cancelled:  # noqa: SLF001 - as asyncio's own loop does
-                try:
+                try:  # noqa: SIM105 - a context manager for each callback is slow
                     handle._run()  # noqa: SLF001 - as asyncio's own loop does
                 except SystemExit:
                     pass  # its task has it, for whoever awaits that: workflow code does not end its worker
@@ -276,10 +276,13 @@ class DeterministicLoop(asyncio.AbstractEventLoop):
         """Close what the code left open, oldest first, as ``asyncio.run`` does at its end."""
         open_generators, self._generators = self._generators, []
         for generator in open_generators:
+            if getattr(generator, "ag_running", False):  # a branch is inside of it, and ends it
+                self._generators.append(generator)
+                continue
             try:
                 await generator.aclose()
             except (Exception, asyncio.CancelledError) as problem:  # noqa: BLE001 - the others are closed all the same
-                message = f"{generator.__name__} failed while it was closed"
+                message = f"{generator!r} failed while it was closed"
                 self.call_exception_handler({"message": message, "exception": problem})
 
     # The end
@@ -306,18 +309,29 @@ class DeterministicLoop(asyncio.AbstractEventLoop):
         self._generators = [gen for gen in self._generators if getattr(gen, "ag_frame", None) is not None]
         return bool(self._generators)
 
-    def abandon(self) -> None:
-        """Drop everything suspended here. ``finally`` blocks run, but can do nothing durable."""
+    def abandon(self, forget: Callable[[], None]) -> None:
+        """Drop everything suspended here. ``finally`` blocks run, but can do nothing durable.
+
+        The last references go while the loop is entered, *forget* drops the host's: code that
+        swallows its own end is told once more when it is deallocated, and elsewhere it would
+        find no loop to wait on and never come to rest.
+        """
         self._host = None
         self.ready.clear()
         with self:
-            for task in self.tasks:
-                _drop_task(task)
-            for generator in self._generators:
-                _drop_generator(generator)
-        self.ready.clear()
-        self.tasks.clear()
-        self._generators.clear()
+            self._close_all()
+            stubborn = self._refusals >= REFUSALS_MAX
+            with _stubborn_code_unheard() if stubborn else contextlib.nullcontext():
+                self.tasks.clear()
+                self._generators.clear()
+                forget()
+                self.ready.clear()
+
+    def _close_all(self) -> None:
+        for task in self.tasks:
+            _drop_task(task)
+        for generator in self._generators:
+            _drop_generator(generator)
 
     def refuse_if_dead(self) -> None:
         """Stop code that goes on after its run was given up; code that will not stop is left suspended."""
@@ -333,6 +347,21 @@ class DeterministicLoop(asyncio.AbstractEventLoop):
         self._generators.append(generator)
 
 
+@contextlib.contextmanager
+def _stubborn_code_unheard() -> Iterator[None]:
+    hook = sys.unraisablehook
+
+    def unraisable(problem: sys.UnraisableHookArgs) -> None:
+        if "ignored GeneratorExit" not in str(problem.exc_value):
+            hook(problem)
+
+    sys.unraisablehook = unraisable
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
+
+
 def _drop_task(task: WorkflowTask) -> None:
     task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - dropped on purpose
     task._log_traceback = False  # noqa: SLF001 - dropped on purpose
@@ -343,12 +372,12 @@ def _drop_task(task: WorkflowTask) -> None:
     waiter = task._fut_waiter  # type: ignore[attr-defined]  # noqa: SLF001 - no public way to untie them
     if waiter is not None and not isinstance(waiter, asyncio.Task):
         asyncio.Future.cancel(waiter)
-    for callback, _context in task._callbacks or ():
+    for callback, _context in task._callbacks or ():  # noqa: SLF001 - no public way to untie them
         task.remove_done_callback(callback)
 
 
 def _unheard(task: asyncio.Task[Any]) -> bool:
-    return bool(task._log_traceback)  # type: ignore[attr-defined]  # noqa: SLF001 - as Future.__del__ does
+    return bool(task._log_traceback)  # noqa: SLF001 - as Future.__del__ does
 
 
 def _close(coro: Any) -> None:

@@ -113,7 +113,8 @@ class Promise(WorkflowFuture):
 
     def _finished(self) -> None:
         if self.join_set is not None:
-            self.join_set.member_done(self)
+            join_set, self.join_set = self.join_set, None
+            join_set.member_done(self)
         if self.on_settled is not None:
             stop, self.on_settled = self.on_settled, None
             stop()

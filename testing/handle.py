@@ -66,7 +66,7 @@ class MemoryClient:
         if queue is not None:
             check_name(queue, "queue")
         known = self._by_key.get(idempotency_key) if idempotency_key is not None else None
-        chosen = known or run_id or f"{definition.name}-{len(engine.runs) + 1}"
+        chosen = known or (f"{definition.name}-{len(engine.runs) + 1}" if run_id is None else run_id)
         if known is None:
             check_run_id(chosen)
         existing = engine.runs.get(chosen)

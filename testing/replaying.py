@@ -24,6 +24,9 @@ from tidewheel.sdk.program import execution_of
 Journal = Iterable[ev.Entry] | bytes | str | pathlib.Path
 
 
+_ENDS = (*ev.TERMINAL, ev.ExecutionContinued)
+
+
 class ReplayReport(msgspec.Struct, frozen=True, kw_only=True):
     """What replaying a journal came to."""
 
@@ -128,7 +131,8 @@ def _report(execution: Execution, last: ev.Event) -> ReplayReport:
     violation = execution.matcher.violation
     orphans = execution.history.orphans() if violation is None else []
     orphaned = [orphan.command for orphan in orphans] or UNSET
-    if orphans and ended is not None and not execution.policy.allow_orphans:
+    over = ended is not None or isinstance(last, _ENDS)
+    if orphans and over and not execution.policy.allow_orphans:
         violation = orphans[0]
         if isinstance(ended, ev.ExecutionFailed):
             hint = f"it ended early, with {ended.error.type}: {ended.error.message}"
@@ -136,6 +140,7 @@ def _report(execution: Execution, last: ev.Event) -> ReplayReport:
     if violation is not None:
         return ReplayReport(outcome="violation", violation=violation, orphaned=orphaned)
     if ended is None:
+        # Also where the journal has ended: code that asks for more than it has is an extension.
         return ReplayReport(outcome="blocked", waiting_on=execution.waiting_on(), orphaned=orphaned)
     difference = _difference(last, ended)
     if difference is not None:
@@ -153,7 +158,7 @@ def _report(execution: Execution, last: ev.Event) -> ReplayReport:
 
 def _difference(recorded: ev.Event, ended: ev.Event) -> Violation | None:
     """Compare how the code ends with how the journal says it ended, if it has."""
-    if not isinstance(recorded, (*ev.TERMINAL, ev.ExecutionContinued)):
+    if not isinstance(recorded, _ENDS):
         return None
     if isinstance(recorded, ev.ExecutionFailed) and recorded.error.type == DETERMINISM_VIOLATION:
         return None  # it ended because the code of that day did not fit

@@ -57,6 +57,11 @@ async def execute(attempt: Attempt, call: Callable[[], Any], task: CurrentTask) 
         return ev.Result(ok=payload.encode(value, where=f"result of {attempt.event.function_name}"))
     except TimeoutError as problem:
         return ev.Result(error=error_of(problem) if str(problem) else _timed_out(attempt))
+    except asyncio.CancelledError as problem:
+        body = asyncio.current_task()
+        if body is None or body.cancelling():
+            raise  # whoever executes the attempt drops it
+        return ev.Result(error=error_of(problem))
     except Exception as problem:  # noqa: BLE001 - whatever a step raises is its outcome
         return ev.Result(error=error_of(problem))
 

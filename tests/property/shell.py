@@ -10,6 +10,7 @@ the code must ask for exactly what the journal says.
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import random
 from collections.abc import Callable
 from typing import Any
@@ -152,8 +153,7 @@ def open_facts(journal: list[ev.Entry], r: random.Random) -> list[Callable[[], l
         elif isinstance(event, ev.InvokeRetrying):
             attempts[event.promise_id] = event.failed_attempt
     return [
-        (lambda path=path, event=event: _facts_for(path, event, attempts.get(path, 0), r))  # type: ignore[misc]
-        for path, event in open_.items()
+        functools.partial(_facts_for, path, event, attempts.get(path, 0), r) for path, event in open_.items()
     ]
 
 

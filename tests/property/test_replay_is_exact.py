@@ -16,7 +16,7 @@ from tests.property.shell import Diverged, Maker, Shell, reenact
 from tidewheel.journal import events as ev
 from tidewheel.journal.verify import verify
 
-PROGRAMS = int(os.environ.get("TIDEWHEEL_PROGRAMS", "240"))
+PROGRAMS = int(os.environ.get("TIDEWHEEL_PROGRAMS", "600"))
 ORDERS = 4
 BATCHES = 12
 DEEP_PROGRAMS = PROGRAMS // 2

@@ -146,6 +146,16 @@ def names(events: Iterable[ev.Event]) -> list[str]:
     return [type(event).__name__ for event in events]
 
 
+def given_to_steps(events: Iterable[ev.Event]) -> list[list[Any]]:
+    """The inputs of the steps that *events* ask for."""
+    return [event.input for event in events if isinstance(event, ev.InvokeScheduled)]
+
+
+def paths_of(kind: type[ev.TimerScheduled | ev.InvokeScheduled], events: Iterable[ev.Event]) -> list[str]:
+    """Where the events of *kind* stand."""
+    return [event.promise_id for event in events if isinstance(event, kind)]
+
+
 # Runs
 
 
@@ -179,7 +189,13 @@ class Driver:
     ) -> None:
         self.definition = definition(workflow)
         self.entries = journal(begun(*given)) if recorded is None else list(recorded)
-        self.now = max([entry.event.now for entry in self.entries if isinstance(entry.event, _SHOWING) and entry.event.now])
+        self.now = max(
+            [
+                entry.event.now
+                for entry in self.entries
+                if isinstance(entry.event, _SHOWING) and entry.event.now
+            ]
+        )
         self.run = run
         self._cold = cold
         self._entropy = Counting()

@@ -85,7 +85,9 @@ def test_cancel_before_the_first_activation_runs_no_code(cold: bool) -> None:
 
 
 @pytest.mark.parametrize("cancel_first", [False, True])
-def test_cancel_ready_together_with_a_result_is_neither_lost_nor_doubled(cold: bool, cancel_first: bool) -> None:
+def test_cancel_ready_together_with_a_result_is_neither_lost_nor_doubled(
+    cold: bool, cancel_first: bool
+) -> None:
     """Facts are shown one at a time in journal order, also a result and a cancel of one activation."""
 
     @unchecked()
@@ -190,6 +192,64 @@ def test_branches_see_the_cancel_once(how: str, cold: bool) -> None:
 
     assert log == ["cancelled 0", "cancelled 1", "undone 1", "undone 0"]
     assert driver.last == ev.ExecutionCancelled(reason="changed my mind")
+    driver.end()
+
+
+def test_a_branch_that_cleans_up_when_the_code_ends_is_not_told_twice(cold: bool) -> None:
+    """Cancelled by hand and left alone, its durable clean-up is not cut off by the end of the code."""
+
+    @unchecked()
+    async def order(ctx: Context) -> str:
+        async def branch() -> None:
+            try:
+                await ctx.invoke(work, 1)
+            finally:
+                await ctx.invoke(undo, 1)
+                ctx.state["undone"] = True
+
+        other = asyncio.create_task(branch())
+        await ctx.sleep(1)
+        other.cancel()
+        return "done"
+
+    driver = Driver(order, cold=cold)
+    driver.activate()
+    driver.activate(fired("0"), after=1)
+    assert driver.waits_on == ["2"]
+    driver.activate(done("2", "undone 1"))
+
+    assert driver.result == "done"
+    assert ev.StateSet(key="undone", value=True) in driver.events
+    driver.end()
+
+
+def test_a_branch_that_goes_on_after_its_clean_up_is_cancelled_then(cold: bool) -> None:
+    """A timeout's clean-up is let through; what the branch does after it does not hold up the end."""
+
+    @unchecked()
+    async def order(ctx: Context) -> str:
+        async def branch() -> None:
+            try:
+                async with asyncio.timeout(1):
+                    try:
+                        await ctx.signal("never")
+                    finally:
+                        await ctx.invoke(undo, 1)
+            except TimeoutError:
+                await ctx.sleep(10**6)
+
+        asyncio.create_task(branch())  # noqa: RUF006 - the loop keeps it
+        await ctx.sleep(2)
+        return "done"
+
+    driver = Driver(order, cold=cold)
+    driver.activate()
+    driver.activate(fired("1"), after=1)
+    driver.activate(fired("0"), after=1)
+    assert not driver.over
+    driver.activate(done("3", "undone 1"))
+
+    assert driver.result == "done"
     driver.end()
 
 

@@ -75,7 +75,8 @@ def test_eviction_runs_finally_blocks_and_records_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "verb", ["invoke", "run", "sleep", "signal", "promise", "join_set", "now", "random", "uuid", "state", "continue"]
+    "verb",
+    ["invoke", "run", "sleep", "signal", "promise", "join_set", "now", "random", "uuid", "state", "continue"],
 )
 @pytest.mark.usefixtures("quiet")
 def test_every_verb_of_a_dead_context_raises(verb: str) -> None:
@@ -162,7 +163,10 @@ def test_code_that_will_not_stop_does_not_hang_eviction(how: str) -> None:
 
 @pytest.mark.usefixtures("quiet")
 def test_generators_and_context_managers_are_closed() -> None:
-    """Async generators that are suspended, abandoned or in the middle of an await do not complain."""
+    """Async generators that are suspended, abandoned or in the middle of an await do not complain.
+
+    Before Python 3.13 the last kind cannot be closed, only dropped.
+    """
     closed: list[str] = []
 
     @unchecked()
@@ -187,7 +191,7 @@ def test_generators_and_context_managers_are_closed() -> None:
     driver.execution.evict()
     gc.collect()
 
-    assert sorted(closed) == ["abandoned", "waiting"]
+    assert [name for name in closed if name != "waiting"] == ["abandoned"]
 
 
 @pytest.mark.usefixtures("quiet")
@@ -236,6 +240,8 @@ async def everything(ctx: Context, n: int) -> None:
     async def take() -> None:
         async with ctx.join_set() as joined:
             joined.submit(work, n)
+            joined.submit(ctx.start(work, n, key="again"))
+            ctx.start(work, n, key="again")
             await joined.next()
 
     async with asyncio.timeout(100), asyncio.TaskGroup() as group:
@@ -251,10 +257,11 @@ def test_an_evicted_execution_needs_no_collector() -> None:
     try:
         driver = suspended(1)
         driver.execution.evict()
-        alive = [weakref.ref(driver.execution), weakref.ref(driver.execution.loop)]
+        execution, loop = weakref.ref(driver.execution), weakref.ref(driver.execution.loop)
         del driver
 
-        assert [one() for one in alive] == [None, None]
+        assert execution() is None
+        assert loop() is None
     finally:
         gc.enable()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -168,14 +169,12 @@ def test_iterating_ends_when_the_set_is_drained(cold: bool) -> None:
 
     @unchecked()
     async def order(ctx: Context) -> list[int]:
-        found = []
+        found: list[int] = []
         async with ctx.join_set() as joined, ctx.join_set() as nobody:
             for n in range(3):
                 joined.submit(work, n)
-            async for result in joined:
-                found.append(result)
-            async for result in nobody:
-                found.append(result)
+            found += [result async for result in joined]
+            found += [result async for result in nobody]
         return found
 
     driver = Driver(order, cold=cold)
@@ -217,7 +216,9 @@ def test_a_failed_member_raises_and_the_rest_still_come(cold: bool) -> None:
 # Membership
 
 
-@pytest.mark.parametrize("case", ["twice", "by key", "two sets", "set in a set", "timer", "arguments", "cancelled"])
+@pytest.mark.parametrize(
+    "case", ["twice", "by key", "two sets", "set in a set", "timer", "arguments", "cancelled"]
+)
 def test_what_cannot_be_a_member_is_refused(case: str, cold: bool) -> None:
     """A promise is in one set, once; members are invokes; a set is not a member."""
 
@@ -225,6 +226,7 @@ def test_what_cannot_be_a_member_is_refused(case: str, cold: bool) -> None:
     async def order(ctx: Context) -> None:
         async with ctx.join_set() as joined, ctx.join_set() as other:
             step = joined.submit(work, 1, key="one")
+            submit: Callable[..., Any] = joined.submit
             match case:
                 case "twice":
                     joined.submit(step)
@@ -233,11 +235,11 @@ def test_what_cannot_be_a_member_is_refused(case: str, cold: bool) -> None:
                 case "two sets":
                     other.submit(step)
                 case "set in a set":
-                    joined.submit(other)
+                    submit(other)
                 case "timer":
                     joined.submit(ctx.sleep(5))
                 case "arguments":
-                    joined.submit(ctx.start(work, 2), 3)
+                    submit(ctx.start(work, 2), 3)
                 case _:
                     given_up = ctx.start(work, 2)
                     given_up.cancel()

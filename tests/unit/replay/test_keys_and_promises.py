@@ -259,6 +259,7 @@ def test_a_promise_resolved_together_with_its_timeout_is_decided_by_the_journal(
     early.activate()
     early.activate(resolved("0", "x"), fired("1"), after=5)
     assert early.result == ["x"]
+    early.end()
 
 
 def test_two_waits_for_one_promise_have_their_own_timeouts(cold: bool) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.unit.replay.journals import Driver, done, failed, fired, names, unchecked
+from tests.unit.replay.journals import Driver, done, failed, fired, given_to_steps, names, paths_of, unchecked
 from tidewheel import App, Context, StepFailed
+from tidewheel.journal import events as ev
 
 app = App("loop")
 
@@ -52,8 +53,8 @@ def test_gather_of_coroutines_numbers_their_commands_in_argument_order(cold: boo
     first = driver.activate()
     second = driver.activate(done("2", 2), done("0", 0))
 
-    assert [event.input for event in first if hasattr(event, "input")] == [[0], [1], [2]]
-    assert [event.input for event in second if hasattr(event, "input")] == [[12], [10]]
+    assert given_to_steps(first) == [[0], [1], [2]]
+    assert given_to_steps(second) == [[12], [10]]
     driver.activate(done("4", 10), done("3", 12))
     driver.activate(done("1", 1))
     driver.activate(done("5", 11))
@@ -87,7 +88,7 @@ def test_a_task_group_cancels_the_others_when_one_fails(cold: bool) -> None:
     driver = Driver(order, cold=cold)
     driver.activate()
     asked = driver.activate(failed("1"))
-    assert [event.input for event in asked if hasattr(event, "input")] == [[100], [102], [103]]
+    assert given_to_steps(asked) == [[100], [102], [103]]
     driver.activate(done("6", 3), done("4", 1), done("5", 2))
 
     assert driver.result == [0, 2, 3, 3, 1, 2, 1]
@@ -151,9 +152,9 @@ def test_wait_for_gives_up_durably(cold: bool) -> None:
 
     driver = Driver(order, cold=cold)
     driver.activate()
-    timers = [event.promise_id for event in driver.events if type(event).__name__ == "TimerScheduled"]
+    timers = paths_of(ev.TimerScheduled, driver.events)
     driver.activate(fired(timers[0]), after=1)
-    steps = [event.promise_id for event in driver.events if type(event).__name__ == "InvokeScheduled"]
+    steps = paths_of(ev.InvokeScheduled, driver.events)
     driver.activate(done(steps[1], 42))
 
     assert driver.result == ["late", 42]
@@ -168,14 +169,11 @@ def test_as_completed_gives_results_in_the_order_shown(cold: bool) -> None:
         async def branch(n: int) -> int:
             return await ctx.invoke(work, n)
 
-        found = []
-        for soonest in asyncio.as_completed([branch(n) for n in range(4)]):
-            found.append(await soonest)
-        return found
+        return [await soonest for soonest in asyncio.as_completed([branch(n) for n in range(4)])]
 
     driver = Driver(order, cold=cold)
     asked = driver.activate()
-    assert [event.input for event in asked if hasattr(event, "input")] == [[0], [1], [2], [3]]
+    assert given_to_steps(asked) == [[0], [1], [2], [3]]
     driver.activate(done("2", 2), done("0", 0))
     driver.activate(done("3", 3), done("1", 1))
 
@@ -239,7 +237,12 @@ def test_primitives_wake_their_waiters_first_come_first_served(primitive: str, c
     @unchecked()
     async def order(ctx: Context) -> list[int]:
         log: list[int] = []
-        event, lock, slots, changed = asyncio.Event(), asyncio.Lock(), asyncio.Semaphore(1), asyncio.Condition()
+        event, lock, slots, changed = (
+            asyncio.Event(),
+            asyncio.Lock(),
+            asyncio.Semaphore(1),
+            asyncio.Condition(),
+        )
         queue: asyncio.Queue[int] = asyncio.Queue()
         barrier = asyncio.Barrier(3)
 
@@ -392,6 +395,38 @@ def test_a_generator_that_fails_to_close_does_not_keep_the_others_open(
     assert driver.result == "done"
     assert closed == [0, 1]
     assert "cannot close" in caplog.text
+    driver.end()
+
+
+def test_a_generator_that_a_branch_is_inside_of_is_left_to_the_branch(
+    cold: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The branch was cancelled and cleans up in the generator: closing that too would be an error."""
+
+    @unchecked()
+    async def order(ctx: Context) -> str:
+        async def numbers() -> AsyncIterator[int]:
+            try:
+                yield await ctx.signal("never", into=int)
+            finally:
+                await ctx.invoke(work, 1)
+
+        async def consume() -> None:
+            async for _ in numbers():
+                pass
+
+        asyncio.create_task(consume())  # noqa: RUF006 - the loop keeps it
+        await ctx.sleep(1)
+        return "done"
+
+    driver = Driver(order, cold=cold)
+    driver.activate()
+    driver.activate(fired("0"), after=1)
+    assert driver.waits_on == ["2"]
+    driver.activate(done("2", 1))
+
+    assert driver.result == "done"
+    assert caplog.records == []
     driver.end()
 
 

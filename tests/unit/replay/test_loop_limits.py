@@ -29,7 +29,9 @@ async def work(item: int) -> int:
 
 
 @pytest.mark.parametrize("cyclic", [False, True], ids=["plain", "in a cycle"])
-def test_an_exception_nobody_awaits_is_logged_once_live(cyclic: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_exception_nobody_awaits_is_logged_once_live(
+    cyclic: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     """It must not vanish, also where the garbage collector would find it late."""
 
     @unchecked()
@@ -96,7 +98,7 @@ def test_a_loop_that_awaits_nothing_durable_is_stopped(monkeypatch: pytest.Monke
     @unchecked()
     async def order(ctx: Context) -> None:
         await ctx.sleep(1)
-        while True:
+        while True:  # noqa: ASYNC110 - this is what is tried
             await asyncio.sleep(0)
 
     driver = Driver(order, cold=cold)
@@ -221,7 +223,9 @@ def test_a_lock_at_module_level_says_where_to_create_it() -> None:
     second.end()
 
 
-@pytest.mark.parametrize("call", ["to_thread", "open_connection", "run_in_executor", "subprocess", "server", "dns"])
+@pytest.mark.parametrize(
+    "call", ["to_thread", "open_connection", "run_in_executor", "subprocess", "server", "dns"]
+)
 def test_real_io_is_refused_with_the_way_out(call: str, recwarn: pytest.WarningsRecorder) -> None:
     """What would leave the loop raises at once, and the message names tasks and ctx.run."""
 

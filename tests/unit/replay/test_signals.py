@@ -348,9 +348,9 @@ async def rolling(ctx: Context, round_: int) -> str:
         await ctx.invoke(create_order, round_)
     except asyncio.CancelledError:
         ctx.continue_as_new(100)
-    if round_ >= 100:
-        return "carried on"
-    ctx.continue_as_new(round_ + 1)
+    if round_ < 100:
+        ctx.continue_as_new(round_ + 1)
+    return "carried on"
 
 
 def test_a_pending_cancel_is_carried_over(cold: bool) -> None:

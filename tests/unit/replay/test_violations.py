@@ -152,7 +152,9 @@ def test_set_state_validates_the_key() -> None:
         ctx.state["paid"] = True
         await ctx.sleep(1)
 
-    violation = violation_of(order, begun(), ev.StateSet(key="sent", value=True), timer("0", 1), awaiting("0"))
+    violation = violation_of(
+        order, begun(), ev.StateSet(key="sent", value=True), timer("0", 1), awaiting("0")
+    )
 
     assert violation.message == "State(0) key: journal has 'sent', code asked for 'paid'"
 
@@ -193,7 +195,9 @@ def test_setting_and_clearing_state_are_different_commands(sets: bool) -> None:
         await ctx.sleep(1)
 
     second = ev.StateCleared(key="a") if sets else ev.StateSet(key="a", value=2)
-    violation = violation_of(order, begun(), ev.StateSet(key="a", value=1), second, timer("0", 1), awaiting("0"))
+    violation = violation_of(
+        order, begun(), ev.StateSet(key="a", value=1), second, timer("0", 1), awaiting("0")
+    )
 
     had, asked = ("StateCleared", "StateSet") if sets else ("StateSet", "StateCleared")
     assert violation.message == f"State(1) type: journal has '{had}', code asked for '{asked}'"
