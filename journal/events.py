@@ -71,6 +71,10 @@ class Result(msgspec.Struct, frozen=True):
             raise ValueError('a result has either "ok" or "error"')
 
 
+#: A result that says no more than that it is there.
+NOTHING = Result(ok=None)
+
+
 class SignalWait(msgspec.Struct, frozen=True, kw_only=True):
     """An open wait for a signal: it has no event of its own, so each suspension lists it."""
 
@@ -110,6 +114,7 @@ class ExecutionStarted(_Event, frozen=True, kw_only=True):
     version: str = ""
     now: Moment | None = None
     admission: Admission = "now"
+    run_id: str | UnsetType = UNSET
     state: dict[str, Json] | UnsetType = UNSET
 
 

@@ -47,6 +47,12 @@ class CommandId(NamedTuple):
     type: CommandType
     which: int | str
 
+    @property
+    def n(self) -> int:
+        """The number of a command that has no key."""
+        assert isinstance(self.which, int)
+        return self.which
+
     def __str__(self) -> str:
         which = repr(self.which) if isinstance(self.which, str) else self.which
         return f"{self.type.value}({which})"

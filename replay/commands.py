@@ -21,7 +21,6 @@ from tidewheel.replay.history import invoke_type
 from tidewheel.replay.join_set import JoinSet
 from tidewheel.replay.loop import DeterministicLoop
 from tidewheel.replay.promise import Decoder, Promise
-from tidewheel.replay.violation import Violation
 
 
 class Commands:
@@ -57,6 +56,8 @@ class Commands:
     ) -> Promise:
         """Ask for a task, child run or operation. *schedule* lacks only its identity."""
         self.check_alive()
+        if self._run.loop.is_stubborn():
+            return self._never(decoder)
         matcher = self._run.matcher
         command = matcher.next(invoke_type(schedule.kind), key)
         if key is not None and command in self._keyed:
@@ -73,7 +74,7 @@ class Commands:
                 function_name=schedule.function_name,
                 input=schedule.input,
                 retry_policy=schedule.retry_policy,
-                n=UNSET if key is not None else _ordinal(command),
+                n=UNSET if key is not None else command.n,
                 key=UNSET if key is None else key,
                 dispatch=schedule.dispatch,
                 queue=schedule.queue,
@@ -93,11 +94,13 @@ class Commands:
     def sleep(self, seconds: float, decoder: Decoder) -> Promise:
         """A timer; no time at all needs none."""
         self.check_alive()
-        command = self._run.matcher.next(CommandType.TIMER) if seconds > 0 else _NO_TIMER
+        if self._run.loop.is_stubborn():
+            return self._never(decoder)
         if seconds <= 0:
-            promise = self._promise(command, "", decoder)
-            promise.settle(_NOTHING)
+            promise = self._promise(_NO_COMMAND, "", decoder)
+            promise.settle(ev.NOTHING)
             return promise
+        command = self._run.matcher.next(CommandType.TIMER)
         path = self._run.schedule_timer(command, seconds)
         promise = self._promise(command, path, decoder)
         self._run.expect(promise, path)
@@ -106,29 +109,31 @@ class Commands:
     def signal(self, name: str, decoder: Decoder) -> Promise:
         """Wait for the next signal of *name*; at once where one is buffered."""
         self.check_alive()
+        if self._run.loop.is_stubborn():
+            return self._never(decoder)
         check_name(name, "signal")
         run = self._run
         command = run.matcher.next(CommandType.SIGNAL)
         record = run.matcher.signal(command, name)
         promise = self._promise(command, record.path if record else run.matcher.allocate(), decoder)
         promise.signal_name = name
-        if record is not None and record.received is not None:
-            if record.at_once:
-                promise.settle(ev.Result(ok=record.received.payload))
-            else:
-                run.expect(promise, promise.path)
-        elif run.live and not run.has_waiter(name) and run.history.deliveries.get(name):
-            run.moves.append(run.receive(promise, name))
+        if record is not None and record.at_once and record.received is not None:
+            promise.settle(ev.Result(ok=record.received.payload))
+        elif (record is None or record.received is None) and run.live and run.signals.is_buffered(name):
+            run.moves.append(run.signals.receive(promise, name))
             promise.settle(run.history.facts[promise.path])
         else:
-            run.asked()
-            run.waiters[name].append(promise)
+            if record is None or record.received is None:
+                run.asked()
+            run.signals.add(promise, name)
             run.expect(promise, promise.path)
         return promise
 
     def promise(self, name: str, decoder: Decoder) -> Promise:
         """A promise that somebody outside resolves by *name*; asking again waits for the same one."""
         self.check_alive()
+        if self._run.loop.is_stubborn():
+            return self._never(decoder)
         check_name(name, "promise")
         if name in self._named:
             self._named[name] = self._twin(self._named[name], decoder)
@@ -198,8 +203,8 @@ class Commands:
 
     def state_set(self, key: str, value: Any) -> None:
         """Remember *value* under *key*."""
-        self._state(ev.StateSet(key=key, value=value))
-        self._run.state[key] = value
+        recorded = self._state(ev.StateSet(key=key, value=value))
+        self._run.state[key] = recorded.value if isinstance(recorded, ev.StateSet) else value
 
     def state_clear(self, key: str) -> None:
         """Forget *key*."""
@@ -210,18 +215,21 @@ class Commands:
         """What the run remembers. Do not change it in place."""
         return self._run.state
 
-    def _state(self, event: ev.StateSet | ev.StateCleared) -> None:
+    def _state(self, event: ev.StateSet | ev.StateCleared) -> ev.StateSet | ev.StateCleared:
+        """Match or record a change; return the journal's version of it."""
         self.check_alive()
         matcher = self._run.matcher
         command = matcher.next(CommandType.STATE)
         record = matcher.find(command)
         if record is None:
             self._run.moves.append(event)
-            return
+            return event
         matcher.same(command, "type", type(record.event).__name__, type(event).__name__)
         matcher.same(command, "key", record.event.key, event.key)
         if isinstance(event, ev.StateSet):
             matcher.value(command, "value", record.event.value, event.value)
+        recorded: ev.StateSet | ev.StateCleared = record.event
+        return recorded
 
     # Join sets
 
@@ -243,24 +251,20 @@ class Commands:
     def join_set_submitted(self, join_set: JoinSet, promise: Promise) -> None:
         """Match or record a new member."""
         self._owners[promise.path] = join_set.path
-        recorded = self._run.history.submitted.get(join_set.path, [])
-        place = join_set.submitted - 1
-        if place < len(recorded):
-            self._run.matcher.same(
-                f"{join_set.command}.submit({place})", "promise_id", recorded[place], promise.path
-            )
+        recorded = self._run.history.submitted.get(join_set.path)
+        if recorded:
+            command = f"{join_set.command}.submit({join_set.submitted - 1})"
+            self._run.matcher.same(command, "promise_id", recorded.popleft(), promise.path)
         else:
             self._run.moves.append(ev.JoinSetSubmitted(join_set_id=join_set.path, promise_id=promise.path))
 
     def join_set_awaited(self, join_set: JoinSet, promise: Promise) -> None:
         """Match or record a result that is handed out."""
         self.check_alive()
-        recorded = self._run.history.awaited.get(join_set.path, [])
-        place = join_set.consumed - 1
-        if place < len(recorded):
-            self._run.matcher.same(
-                f"{join_set.command}.next({place})", "promise_id", recorded[place], promise.path
-            )
+        recorded = self._run.history.awaited.get(join_set.path)
+        if recorded:
+            command = f"{join_set.command}.next({join_set.consumed - 1})"
+            self._run.matcher.same(command, "promise_id", recorded.popleft(), promise.path)
         else:
             result = self._run.history.facts.get(promise.path)
             self._run.moves.append(
@@ -274,28 +278,20 @@ class Commands:
         self.check_alive()
         return ContinueAsNew(given)
 
-    def refuse(self, violation: Violation) -> None:
-        """Stop the code for a reason found outside the matching."""
-        self._run.matcher.refuse(violation)
-
     def _twin(self, known: Promise, decoder: Decoder) -> Promise:
         # A promise of its own: one branch giving up must not cancel the other's wait.
         twin = self._promise(known.command, known.path, decoder)
         twin.event, twin.execute = known.event, known.execute
-        if known.shown:
-            twin.settle(self._run.history.facts[known.path])
-        else:
-            self._run.expect(twin, known.path)
+        self._run.expect(twin, known.path)
         return twin
+
+    def _never(self, decoder: Decoder) -> Promise:
+        # The code catches every refusal and asks again: let it wait, so that it can be put away.
+        return self._promise(_NO_COMMAND, "", decoder)
 
     def _promise(self, command: CommandId, path: str, decoder: Decoder) -> Promise:
         return Promise(command, path, decoder, loop=self._run.loop, owner=self._run)
 
 
-_NO_TIMER = CommandId(CommandType.TIME, -1)
-_NOTHING = ev.Result(ok=None)
-
-
-def _ordinal(command: CommandId) -> int:
-    assert isinstance(command.which, int)
-    return command.which
+#: What a promise has that stands for no command: a sleep of no time, say.
+_NO_COMMAND = CommandId(CommandType.TIMER, -1)

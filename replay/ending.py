@@ -75,11 +75,11 @@ def next_segment(
             workflow=started.workflow,
             version=started.version,
             now=now,
+            run_id=started.run_id,
             state=dict(state) if state else UNSET,
         )
     ]
-    for deliveries in history.deliveries.values():
-        following += deliveries
+    following += history.undelivered()
     if history.cancel is not None and not cancel_shown:
         following.append(history.cancel)
     return following

@@ -18,7 +18,7 @@ import asyncio
 import contextvars
 import datetime as dt
 import logging
-from collections import defaultdict, deque
+import operator
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import Any, Protocol
 
@@ -30,11 +30,13 @@ from tidewheel.journal.errors import InvalidRequest
 from tidewheel.journal.ids import CommandId, CommandType, PromiseId
 from tidewheel.replay import ending
 from tidewheel.replay.history import History
-from tidewheel.replay.loop import DeterministicLoop, DurableTimer, Spinning, WorkflowTask
+from tidewheel.replay.loop import DeterministicLoop, DurableTimer, Spinning
 from tidewheel.replay.matching import Matcher
 from tidewheel.replay.promise import Promise
+from tidewheel.replay.signal_waits import SignalWaits
 from tidewheel.replay.violation import Halted, Violation
 from tidewheel.replay.waiting import suspension, wait_is_over
+from tidewheel.replay.winding_up import WindingUp
 
 logger = logging.getLogger("tidewheel.replay")
 
@@ -107,12 +109,11 @@ class Execution:
         self.pending: dict[str, Promise | DurableTimer] = {}
         #: Invokes the code gave up on; whoever executes them may stop.
         self.abandoned: dict[str, ev.InvokeScheduled] = {}
-        self.waiters: defaultdict[str, deque[Promise]] = defaultdict(deque)
+        self.signals = SignalWaits(self.history)
         self._program: Program | None = program
         self._main: asyncio.Task[Any] | None = None
-        self._winding_up: asyncio.Task[None] | None = None
-        self._branches: list[WorkflowTask] = []
-        self._shown_early: set[str] = set()
+        self._winding_up = WindingUp(self.loop)
+        self._shown: set[str] = set()
         self._applied: list[str] = []
         self._received: list[ev.SignalReceived] = []
         self._asked = False
@@ -133,12 +134,14 @@ class Execution:
         assert not self.evicted
         history = self.history
         assert history.started is not None, "a segment begins with ExecutionStarted"
-        if self._over or history.terminal is not None or not history.admitted:
+        if self._over or history.terminal is not None:
             return None
         if self._cancelled_unstarted():
             assert history.cancel is not None
             self._over = True
             return Activation([ev.ExecutionCancelled(reason=history.cancel.reason)])
+        if not history.admitted:
+            return None
         unfinished = self._is_unfinished()
         with self.loop:
             if self._main is None:
@@ -176,14 +179,15 @@ class Execution:
     def runnable(self) -> bool:
         """Tell whether an activation could move the code: something is unshown, or unfinished."""
         history = self.history
-        if self._over or history.terminal is not None or not history.admitted:
+        if self._over or history.terminal is not None:
             return False
-        if self._is_unfinished():
+        if not history.admitted:
+            return self._cancelled_unstarted()
+        if self._is_unfinished() or history.unshown:
             return True
-        return any(
-            isinstance(one, str) or self._main is None or self._oldest_waiter(one[0]) is not None
-            for one in history.unshown
-        )
+        if self._main is None:
+            return any(history.deliveries.values())
+        return bool(self.signals.due())
 
     def open_invokes(self) -> Iterator[Promise]:
         """The invokes the code still waits for or may come back to, oldest first."""
@@ -208,10 +212,10 @@ class Execution:
             for promise in [one, *one.twins] if isinstance(one, Promise) else [one]:
                 promise.cancel()
         self.pending.clear()
-        self.waiters.clear()
+        self.signals.clear()
         self.moves.clear()
-        self._main = self._winding_up = None
-        self._branches.clear()
+        self._winding_up.forget()
+        self._main = None
         self._program = None
 
     # Showing
@@ -254,18 +258,20 @@ class Execution:
 
     def _show_new(self, now: dt.datetime) -> None:
         self.live = True
-        unshown = self.history.pending()
-        if unshown:
+        turns: list[tuple[int, Callable[[str], None], str]] = []
+        turns += ((seq, self._apply, fact) for fact, seq in self.history.unshown.items())
+        turns += ((seq, self._offer_delivery, name) for seq, name in self.signals.due())
+        if turns:
             self.loop.now = max(self.loop.now, now.timestamp())
-        for one in unshown:
-            if self._main_is_over() or one not in self.history.unshown:
-                continue
-            if isinstance(one, str):
-                del self.history.unshown[one]
-                self._applied.append(one)
-                self._show(one)
-            else:
-                self._offer_delivery(*one)
+        for _seq, show, what in sorted(turns, key=operator.itemgetter(0)):
+            if self._main_is_over():
+                return
+            show(what)
+
+    def _apply(self, fact: str) -> None:
+        del self.history.unshown[fact]
+        self._applied.append(fact)
+        self._show(fact)
 
     def _show(self, fact: str) -> None:
         if fact == ev.CANCEL:
@@ -273,51 +279,25 @@ class Execution:
             if self._main is not None and not self._main.done():
                 self._main.cancel()
         else:
-            promise = self.pending.pop(fact, None)
+            self._shown.add(fact)
             self.abandoned.pop(fact, None)
-            if promise is None:
-                self._shown_early.add(fact)
-            else:
-                promise.settle(self.history.facts.get(fact, _NOTHING))
+            promise = self.pending.pop(fact, None)
+            if promise is not None:
+                promise.settle(self.history.facts.get(fact, ev.NOTHING))
         self._move()
 
-    def _offer_delivery(self, name: str, _delivery_id: int) -> None:
-        waiter = self._oldest_waiter(name)
-        if waiter is None:
-            return
-        self.waiters[name].popleft()
-        self._received.append(self.receive(waiter, name))
+    def _offer_delivery(self, name: str) -> None:
+        waiter = self.signals.oldest(name)
+        if waiter is None or not self.history.deliveries[name]:
+            return  # taken, or given up on, since the activation began
+        self._received.append(self.signals.receive(waiter, name))
         self._applied.append(waiter.path)
         self._show(waiter.path)
 
     def _move(self) -> None:
         self.loop.run_until_idle()
-        self._wind_up()
-
-    def _wind_up(self) -> None:
-        """Once the main coroutine has ended, cancel its branches and let them clean up."""
-        if self.loop.halted or self._main is None or not self._main.done():
-            return
-        if self._winding_up is None:
-            self._branches = self.loop.open_tasks()
-            if not self._branches and not self.loop.has_open_generators():
-                return
-            self._cancel_branches()
-            self._winding_up = self.loop.create_task(
-                self.loop.shutdown_asyncgens(), name="wind-up", context=contextvars.Context()
-            )
-            self.loop.run_until_idle()
-        while self._cancel_branches():
-            self.loop.run_until_idle()
-
-    def _cancel_branches(self) -> bool:
-        # A branch that was cancelled before is cleaning up: it is told again only if it goes on after that.
-        told = [branch for branch in self._branches if branch.cancelling()]
-        others = [branch for branch in self._branches if not branch.cancelling()]
-        self._branches = [branch for branch in told if not branch.done()]
-        for branch in others:
-            branch.cancel()
-        return bool(others)
+        if self._main is not None and self._main.done() and not self.loop.halted:
+            self._winding_up.move()
 
     def _main_is_over(self) -> bool:
         """Tell whether the code has ended: halted, or returned with all its branches at rest."""
@@ -351,7 +331,7 @@ class Execution:
         return self._suspend(unfinished=unfinished) if moved else None
 
     def _suspend(self, *, unfinished: bool) -> Activation:
-        wait = suspension(self.pending)
+        wait = suspension(self.pending, self.signals.open_waits())
         activation = Activation([*self._opening(unfinished=unfinished), *self.moves, wait])
         self._last_wait = wait
         self.moves = []
@@ -397,9 +377,8 @@ class Execution:
     def expect(self, promise: Promise | DurableTimer, path: str) -> None:
         """File an unsettled command; settle it at once if its fact was shown before the code asked."""
         known = self.pending.get(path)
-        if path in self._shown_early:
-            self._shown_early.discard(path)
-            promise.settle(self.history.facts.get(path, _NOTHING))
+        if path in self._shown:
+            promise.settle(self.history.facts.get(path, ev.NOTHING))
         elif isinstance(known, Promise) and isinstance(promise, Promise):
             known.twins.append(promise)
         else:
@@ -410,29 +389,6 @@ class Execution:
         """The code asked for something that has no event of its own, so this activation is recorded."""
         if self.live:
             self._asked = True
-
-    def receive(self, waiter: Promise, name: str) -> ev.SignalReceived:
-        """Bind the oldest delivery of *name* to *waiter*."""
-        delivery = self.history.take_delivery(name)
-        self.history.facts[waiter.path] = ev.Result(ok=delivery.payload)
-        assert isinstance(waiter.command.which, int)
-        return ev.SignalReceived(
-            promise_id=waiter.path,
-            signal_name=name,
-            payload=delivery.payload,
-            delivery_id=delivery.delivery_id,
-            n=waiter.command.which,
-        )
-
-    def _oldest_waiter(self, name: str) -> Promise | None:
-        waiters = self.waiters.get(name)
-        while waiters and waiters[0].done():
-            waiters.popleft()
-        return waiters[0] if waiters else None
-
-    def has_waiter(self, name: str) -> bool:
-        """Tell whether a delivery of *name* already belongs to somebody."""
-        return self._oldest_waiter(name) is not None
 
     def promise_abandoned(self, promise: Promise) -> None:
         """The code gave up on *promise*; its command goes on while a twin is wanted."""
@@ -490,6 +446,3 @@ class Execution:
         """An exception nobody awaited: said once, when it happens live."""
         if self.live:
             logger.error("%s: %s", self.run, context.get("message"), exc_info=context.get("exception"))
-
-
-_NOTHING = ev.Result(ok=None)

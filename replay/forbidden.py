@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from tidewheel.replay.guards import ForbiddenInWorkflow
+from tidewheel.replay.guards import USE_TASK, refused
 
-_USE_TASK = "put it in a task and `await ctx.invoke(task, ...)`, or `await ctx.run(key, fn)`"
 _INPUT_OUTPUT = (
     "run_in_executor", "call_soon_threadsafe", "create_connection", "create_server", "create_unix_connection",
     "create_unix_server", "create_datagram_endpoint", "connect_accepted_socket", "subprocess_exec",
@@ -18,27 +17,32 @@ _INPUT_OUTPUT = (
     "add_writer", "remove_writer", "add_signal_handler", "remove_signal_handler", "set_default_executor",
     "shutdown_default_executor",
 )  # fmt: skip
-_OWNERSHIP = (
-    "run_forever", "run_until_complete", "stop", "close", "set_debug", "set_exception_handler",
-    "set_task_factory", "get_task_factory",
-)  # fmt: skip
+_MOVEMENT = ("run_forever", "run_until_complete", "stop", "close")
+_SETTINGS = ("set_debug", "set_exception_handler", "set_task_factory")
 
 
 def refuse_io(loop: type[asyncio.AbstractEventLoop]) -> None:
     """Give *loop* a refusal for everything that is not movement of the run's own code."""
-    for name in _INPUT_OUTPUT:
-        setattr(loop, name, _refusal(name, f"it would happen again on every replay: {_USE_TASK}"))
-    for name in _OWNERSHIP:
-        setattr(loop, name, _refusal(name, "the loop belongs to the run"))
+    for names, instead in (
+        (_INPUT_OUTPUT, USE_TASK),
+        (_MOVEMENT, "use `await`, the run moves its loop itself"),
+        (_SETTINGS, "leave it as it is, the loop belongs to the run"),
+    ):
+        for name in names:
+            setattr(loop, name, _refusal(name, instead))
+    loop.get_task_factory = _no_task_factory  # type: ignore[assignment,method-assign]  # anyio asks for every task
     # An abstract base remembers what was missing when it was made; all of it is defined by now.
     loop.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]  # every abstract class has it
 
 
-def _refusal(name: str, why: str) -> Callable[..., Any]:
+def _no_task_factory(_loop: asyncio.AbstractEventLoop) -> None:
+    """There is no factory: the loop makes its tasks itself."""
+
+
+def _refusal(name: str, instead: str) -> Callable[..., Any]:
     def refuse(_loop: asyncio.AbstractEventLoop, *_args: Any, **_kwargs: Any) -> NoReturn:
-        message = f"loop.{name}() is not allowed in workflow code, {why}"
-        raise ForbiddenInWorkflow(message)
+        raise refused(f"loop.{name}()", instead)
 
     refuse.__name__ = name
-    refuse.__doc__ = f"Refused: {why}."
+    refuse.__doc__ = f"Refused: {instead}."
     return refuse

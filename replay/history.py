@@ -11,17 +11,13 @@ from __future__ import annotations
 import datetime as dt
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from msgspec import UNSET
 
 from tidewheel.journal import events as ev
 from tidewheel.journal.ids import CommandId, CommandType, path_order, position_of
 from tidewheel.replay.violation import Violation
-
-#: What stands in ``unshown``: a promise's path, "cancel", or a delivery that nobody has taken.
-Delivery: TypeAlias = tuple[str, int]
-Unshown: TypeAlias = str | Delivery
 
 _INVOKE_TYPES = {
     "function": CommandType.TASK,
@@ -86,13 +82,15 @@ class History:
         self.positions: set[int] = set()
         self.signals: dict[str, SignalRecord] = {}
         self.facts: dict[str, ev.Result] = {}
-        self.submitted: defaultdict[str, list[str]] = defaultdict(list)
-        self.awaited: defaultdict[str, list[str]] = defaultdict(list)
+        #: Members and results of join sets that the code has not asked for again, by the set's path.
+        self.submitted: defaultdict[str, deque[str]] = defaultdict(deque)
+        self.awaited: defaultdict[str, deque[str]] = defaultdict(deque)
         self.deliveries: defaultdict[str, deque[ev.SignalDelivered]] = defaultdict(deque)
-        self.unshown: dict[Unshown, int] = {}
+        #: Facts that no activation has shown, and when they took effect: paths, and "cancel".
+        self.unshown: dict[str, int] = {}
         self.moved = False
         self._counts: defaultdict[CommandType, int] = defaultdict(int)
-        self._delivered_at: dict[Delivery, int] = {}
+        self._delivered_at: dict[tuple[str, int], int] = {}
         self._signals_by_n: dict[int, SignalRecord] | None = None
 
     def observe(self, entry: ev.Entry) -> None:
@@ -112,15 +110,14 @@ class History:
             }
         return self._signals_by_n.get(n)
 
-    def take_delivery(self, name: str) -> ev.SignalDelivered:
-        """Consume the oldest delivery of *name*."""
-        delivery = self.deliveries[name].popleft()
-        self.unshown.pop((name, delivery.delivery_id), None)
-        return delivery
+    def delivered_at(self, delivery: ev.SignalDelivered) -> int:
+        """When a delivery arrived, as its place in the journal."""
+        return self._delivered_at[delivery.signal_name, delivery.delivery_id]
 
-    def pending(self) -> list[Unshown]:
-        """Everything journaled and not shown, oldest first."""
-        return sorted(self.unshown, key=self.unshown.__getitem__)
+    def undelivered(self) -> list[ev.SignalDelivered]:
+        """Deliveries that nobody has consumed, oldest first."""
+        waiting = [delivery for deliveries in self.deliveries.values() for delivery in deliveries]
+        return sorted(waiting, key=self.delivered_at)
 
     def orphans(self) -> list[Violation]:
         """Commands the journal has and the code never asked for."""
@@ -128,6 +125,13 @@ class History:
             Violation(str(command), *_told_by(record.event), None)
             for command, record in self.commands.items()
             if not record.used
+        ]
+        found += [
+            Violation(f"{command}.{verb}", "promise_id", left[0], None)
+            for command, record in self.commands.items()
+            if command.type is CommandType.JOIN_SET
+            for verb, left in (("submit", self.submitted[record.path]), ("next", self.awaited[record.path]))
+            if left
         ]
         self.signal(0)
         found += [
@@ -226,10 +230,7 @@ def _(history: History, event: ev.PromiseResolved, entry: ev.Entry) -> None:
 
 @_on(ev.TimerFired)
 def _(history: History, event: ev.TimerFired, entry: ev.Entry) -> None:
-    history._settle(event.promise_id, _FIRED, entry.run_seq)
-
-
-_FIRED = ev.Result(ok=None)
+    history._settle(event.promise_id, ev.NOTHING, entry.run_seq)
 
 
 @_on(ev.TimerScheduled)
@@ -288,7 +289,6 @@ def _(history: History, event: ev.JoinSetAwaited, _entry: ev.Entry) -> None:
 def _(history: History, event: ev.SignalDelivered, entry: ev.Entry) -> None:
     key = (event.signal_name, event.delivery_id)
     history.deliveries[event.signal_name].append(event)
-    history.unshown[key] = entry.run_seq
     history._delivered_at[key] = entry.run_seq
 
 
@@ -301,15 +301,13 @@ def _(history: History, event: ev.SignalReceived, entry: ev.Entry) -> None:
         if delivery.delivery_id == event.delivery_id:
             waiting.remove(delivery)
             break
-    key = (event.signal_name, event.delivery_id)
-    history.unshown.pop(key, None)
     if history.waiting is None:
         record.at_once = True
         history.facts[event.promise_id] = ev.Result(ok=event.payload)
         history.moved = True
     else:
         # Its turn is its delivery's: written late, but it took effect in that order.
-        took_effect = history._delivered_at.get(key, entry.run_seq)
+        took_effect = history._delivered_at.get((event.signal_name, event.delivery_id), entry.run_seq)
         history._settle(event.promise_id, ev.Result(ok=event.payload), took_effect)
 
 
@@ -333,7 +331,7 @@ def _(history: History, event: ev.ExecutionAwaiting, _entry: ev.Entry) -> None:
 @_on(ev.ExecutionResumed)
 def _(history: History, event: ev.ExecutionResumed, entry: ev.Entry) -> None:
     if event.applied is UNSET:
-        applied = [one for one in history.pending() if isinstance(one, str)]
+        applied = sorted(history.unshown, key=history.unshown.__getitem__)
     else:
         applied = event.applied
     for one in applied:

@@ -35,6 +35,10 @@ class JoinSetRecorder(Protocol):
         """``next()`` returns *promise*'s result now."""
 
 
+class Drained(InvalidRequest):
+    """A join set has no result left that nobody waits for."""
+
+
 class JoinSet:
     """A group of invokes whose results are consumed one by one."""
 
@@ -142,9 +146,9 @@ class JoinSet:
             self._members[promise.path] = promise
             self._done.appendleft(promise)
 
-    def _drained(self) -> InvalidRequest:
+    def _drained(self) -> Drained:
         what = "drained" if self.consumed else "empty"
-        return InvalidRequest(f"join set {self.path} has no result to wait for: it is {what}")
+        return Drained(f"join set {self.path} has no result to wait for: it is {what}")
 
 
 class _Taker(WorkflowFuture):

@@ -169,6 +169,11 @@ class DeterministicLoop(asyncio.AbstractEventLoop):
     def halt(self) -> None:
         """Stop moving after the current callback, for good."""
         self.halted = True
+        self._refusals += 1
+
+    def is_stubborn(self) -> bool:
+        """Tell whether the code swallows every refusal and goes on."""
+        return self._refusals >= REFUSALS_MAX
 
     def next_number(self) -> int:
         """Number a new task or future."""
@@ -318,14 +323,12 @@ class DeterministicLoop(asyncio.AbstractEventLoop):
         """
         self._host = None
         self.ready.clear()
-        with self:
+        with self, _stubborn_code_unheard():
             self._close_all()
-            stubborn = self._refusals >= REFUSALS_MAX
-            with _stubborn_code_unheard() if stubborn else contextlib.nullcontext():
-                self.tasks.clear()
-                self._generators.clear()
-                forget()
-                self.ready.clear()
+            self.tasks.clear()
+            self._generators.clear()
+            forget()
+            self.ready.clear()
 
     def _close_all(self) -> None:
         for task in self.tasks:
@@ -335,7 +338,7 @@ class DeterministicLoop(asyncio.AbstractEventLoop):
 
     def refuse_if_dead(self) -> None:
         """Stop code that goes on after its run was given up; code that will not stop is left suspended."""
-        if self._host is None and self._refusals < REFUSALS_MAX:
+        if self._host is None and not self.is_stubborn():
             self._refusals += 1
             message = "this run's memory was given up here; it goes on from its journal elsewhere"
             raise Halted(message)

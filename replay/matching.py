@@ -94,8 +94,7 @@ class Matcher:
 
     def signal(self, command: CommandId, name: str) -> SignalRecord | None:
         """Match a signal wait; None if the journal never saw it."""
-        assert isinstance(command.which, int)
-        record = self._history.signal(command.which)
+        record = self._history.signal(command.n)
         if record is not None:
             record.used = True
             self._pass_by(record.path)
@@ -141,7 +140,8 @@ class Matcher:
     def _input_changed(self, command: CommandId, name: str, journal: Any, code: Any) -> None:
         self._refuse_swapped(command, name, code)
         self._note_input(command, "input", journal, code)
-        self._displaced[command.type, name, _canonical(journal)] = command
+        if isinstance(command.which, int):  # keys cannot come in another order
+            self._displaced[command.type, name, _canonical(journal)] = command
 
     def _note_input(self, command: CommandId, field: str, journal: Any, code: Any) -> None:
         if self._strict_inputs:
@@ -151,7 +151,7 @@ class Matcher:
 
     def _refuse_swapped(self, command: CommandId, name: str, given: Any) -> None:
         record = self._history.commands.get(command)
-        if record is None and not self._displaced:
+        if isinstance(command.which, str) or (record is None and not self._displaced):
             return
         sought = (command.type, name, _canonical(given))
         other = self._displaced.get(sought)

@@ -41,7 +41,7 @@ class Promise(WorkflowFuture):
     """The future result of one command, known by its path."""
 
     __slots__ = (
-        "command", "decoder", "event", "execute", "join_set", "on_settled", "owner", "path", "shown",
+        "command", "decoder", "event", "execute", "join_set", "on_settled", "owner", "path",
         "signal_name", "twins",
     )  # fmt: skip
 
@@ -59,30 +59,29 @@ class Promise(WorkflowFuture):
         self.execute: Callable[[], Any] | None = None
         self.signal_name: str | None = None
         self.join_set: JoinSet | None = None
-        #: Whether the fact itself was shown, rather than a timeout or a cancellation.
-        self.shown = False
         #: Other promises for the same command: asking again with its key gives one more.
         self.twins: list[Promise] = []
         #: Called once when the promise is settled or abandoned: stops its timeout.
         self.on_settled: Callable[[], object] | None = None
 
     def settle(self, result: ev.Result) -> None:
-        """Show the result to the code."""
-        self.shown = True
+        """Show the result to the code: here, and to whoever asked again."""
+        if not self.done():
+            self._show(result)
+            self._finished()
         for twin in self.twins:
             twin.settle(result)
-        if self.done():
-            return
+
+    def _show(self, result: ev.Result) -> None:
         if result.error is not UNSET:
             self.set_exception(self.decoder.error(result.error))
+            return
+        try:
+            value = self.decoder.value(result.ok)
+        except Exception as problem:  # noqa: BLE001 - a result its code cannot read is the code's to handle
+            self.set_exception(problem)
         else:
-            try:
-                value = self.decoder.value(result.ok)
-            except Exception as problem:  # noqa: BLE001 - a result its code cannot read is the code's to handle
-                self.set_exception(problem)
-            else:
-                self.set_result(value)
-        self._finished()
+            self.set_result(value)
 
     def fail(self, problem: BaseException) -> None:
         """End the wait with an error of the code's own making, such as a timeout."""

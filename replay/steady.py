@@ -28,7 +28,9 @@ class InOrder(set[Any]):
         super().__init__(self._order)
 
     def __iter__(self) -> Iterator[Any]:
-        return (member for member in self._order if member in self)
+        known = [member for member in self._order if member in self]
+        added = set(super().__iter__()).difference(known)
+        return iter(known + sorted(added, key=lambda member: getattr(member, "number", 0)))
 
     def pop(self) -> Any:
         """Remove and return the first member."""

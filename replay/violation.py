@@ -44,7 +44,8 @@ class Violation(msgspec.Struct, frozen=True):
 
     def to_json(self) -> dict[str, Any]:
         """The violation as ``tidewheel replay`` prints it."""
-        return {"command": self.command, "field": self.field, "journal": self.journal, "code": self.code}
+        shown = {"command": self.command, "field": self.field, "journal": self.journal, "code": self.code}
+        return {**shown, "hint": self.hint} if self.hint else shown
 
     def as_error(self) -> Error:
         """The error a violated run ends with; never retried."""

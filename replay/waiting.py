@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from msgspec import UNSET, UnsetType
 
 from tidewheel.journal import events as ev
-from tidewheel.journal.ids import CommandType
 from tidewheel.replay.history import History
 from tidewheel.replay.loop import DurableTimer
 from tidewheel.replay.promise import Promise
@@ -17,8 +16,10 @@ from tidewheel.replay.promise import Promise
 WAITING_ON_MAX = 100
 
 
-def suspension(pending: Mapping[str, Promise | DurableTimer]) -> ev.ExecutionAwaiting:
-    """Describe what the code waits for, given everything unsettled, oldest first."""
+def suspension(
+    pending: Mapping[str, Promise | DurableTimer], signals: list[ev.SignalWait]
+) -> ev.ExecutionAwaiting:
+    """Describe what the code waits for, given everything unsettled and the open signal waits."""
     waiting: list[str] = []
     truncated: bool | UnsetType = UNSET
     only: Promise | DurableTimer | None = None
@@ -30,7 +31,6 @@ def suspension(pending: Mapping[str, Promise | DurableTimer]) -> ev.ExecutionAwa
             break
         waiting.append(path)
         only = one
-    signals = open_signals(pending)
     if len(waiting) == 1 and isinstance(only, Promise) and only.signal_name is not None:
         return ev.ExecutionAwaiting(
             waiting_on=waiting,
@@ -44,15 +44,6 @@ def suspension(pending: Mapping[str, Promise | DurableTimer]) -> ev.ExecutionAwa
     return ev.ExecutionAwaiting(waiting_on=waiting, kind=kind, signals=signals, truncated=truncated)
 
 
-def open_signals(pending: Mapping[str, Promise | DurableTimer]) -> list[ev.SignalWait]:
-    """List every signal wait that is still open."""
-    return [
-        ev.SignalWait(promise_id=path, signal_name=one.signal_name, n=_ordinal(one))
-        for path, one in pending.items()
-        if isinstance(one, Promise) and one.signal_name is not None
-    ]
-
-
 def wait_is_over(wait: ev.ExecutionAwaiting | None, history: History, *, cancelled: bool) -> bool:
     """Tell whether what *wait* names has arrived. Being *cancelled* ends any wait."""
     if wait is None or cancelled:
@@ -61,9 +52,3 @@ def wait_is_over(wait: ev.ExecutionAwaiting | None, history: History, *, cancell
     if wait.kind == "any":
         return any(arrived) or wait.truncated is True
     return all(arrived)
-
-
-def _ordinal(promise: Promise) -> int:
-    assert promise.command.type is CommandType.SIGNAL
-    assert isinstance(promise.command.which, int)
-    return promise.command.which

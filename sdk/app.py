@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeVar, cast, overload
 
 from tidewheel.journal.errors import InvalidRequest
@@ -11,6 +11,7 @@ from tidewheel.journal.events import InvokeLimits
 from tidewheel.journal.ids import check_name, check_version
 from tidewheel.replay.execution import Policy
 from tidewheel.sdk.definitions import (
+    Definition,
     TaskDefinition,
     WorkflowDefinition,
     attach,
@@ -123,9 +124,11 @@ class App:
     def include(self, other: App) -> None:
         """Take in all workflows and tasks of *other*."""
         for task in other.tasks.values():
-            self._put(self.tasks, task.name, task, "task")
+            self._refuse_taken(self.tasks, task, "task")
+            self.tasks[task.name] = task
         for workflow in other.workflows.values():
-            self._put(self.workflows, workflow.name, workflow, "workflow")
+            self._refuse_taken(self.workflows, workflow, "workflow")
+            self.workflows[workflow.name] = workflow
 
     def workflow_named(self, workflow: str | Callable[..., Any]) -> WorkflowDefinition:
         """Find a workflow by its function or name."""
@@ -180,8 +183,9 @@ class App:
             transactional=transactional,
             inline=inline,
         )
-        self._put(self.tasks, definition.name, definition, "task")
+        self._refuse_taken(self.tasks, definition, "task")
         attach(fn, definition)
+        self.tasks[definition.name] = definition
 
     def _add_workflow(
         self,
@@ -211,18 +215,20 @@ class App:
             on_violation=on_violation or self._on_violation,
             pin=pin,
         )
-        self._put(self.workflows, definition.name, definition, "workflow")
+        self._refuse_taken(self.workflows, definition, "workflow")
         attach(fn, definition)
+        self.workflows[definition.name] = definition
         for finding in lint(fn):
             where = f"{finding.path}:{finding.line}"
             warnings.warn(f"{where}: {finding.message}", DeterminismWarning, stacklevel=3)
 
-    def _put(self, registry: dict[str, Any], name: str, definition: Any, what: str) -> None:
-        known = registry.get(name)
+    def _refuse_taken(self, registry: Mapping[str, Definition], definition: Definition, what: str) -> None:
+        known = registry.get(definition.name)
         if known is not None and known.fn is not definition.fn:
-            message = f"app {self.name!r} already has a {what} {name!r}: give one of them another name="
+            message = (
+                f"app {self.name!r} already has a {what} {definition.name!r}: give one of them another name="
+            )
             raise InvalidRequest(message)
-        registry[name] = definition
 
 
 def _exception_classes(raises: Iterable[type[Exception]]) -> tuple[type[Exception], ...]:

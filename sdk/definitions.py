@@ -34,11 +34,6 @@ class TaskDefinition:
     transactional: bool = False
     inline: bool = True
 
-    @property
-    def is_async(self) -> bool:
-        """Whether calling the function gives something to await."""
-        return inspect.iscoroutinefunction(self.fn)
-
     def schedule(self, given: list[Any], options: CallOptions) -> ev.InvokeScheduled:
         """The event that asks for this task, before it has an identity."""
         queue = options.queue or self.queue
@@ -119,7 +114,17 @@ Definition = TaskDefinition | WorkflowDefinition
 
 def attach(fn: Callable[..., Any], definition: Definition) -> None:
     """Let *fn* be passed to ``ctx.invoke`` and ``client.start`` as it is."""
-    setattr(fn, _ATTRIBUTE, definition)
+    known = definition_of(fn)
+    if known is not None and known != definition:
+        message = (
+            f"{_named(fn)} is registered as {known.name!r} already: app.include() takes it into another app"
+        )
+        raise InvalidRequest(message)
+    try:
+        setattr(fn, _ATTRIBUTE, definition)
+    except AttributeError:
+        message = f"{_named(fn)} cannot be registered: wrap it in a function of your own"
+        raise InvalidRequest(message) from None
 
 
 def definition_of(fn: object) -> Definition | None:

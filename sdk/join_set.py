@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Self, overload
 
 from tidewheel.journal.errors import InvalidRequest
+from tidewheel.replay.join_set import Drained
 from tidewheel.replay.join_set import JoinSet as _JoinSet
 from tidewheel.replay.promise import Promise
 from tidewheel.sdk.promise import DurablePromise, typed
@@ -58,9 +59,10 @@ class JoinSet:
 
     async def __anext__(self) -> Any:
         """Return the next result, or end the loop."""
-        if not len(self._set):
-            raise StopAsyncIteration
-        return await self._set.next()
+        try:
+            return await self._set.next()
+        except Drained:
+            raise StopAsyncIteration from None
 
     async def __aenter__(self) -> Self:
         """Open the block."""

@@ -29,16 +29,9 @@ class Agenda:
         self._due: list[_Due] = []
         self._order = itertools.count()
 
-    def __len__(self) -> int:
-        return len(self._due)
-
     def at(self, when: dt.datetime, action: Action, *, volatile: bool) -> None:
         """Put *action* on the agenda; what is due at the same time keeps this order."""
         heapq.heappush(self._due, _Due(max(when, self.now), next(self._order), action, volatile))
-
-    def after(self, seconds: float, action: Action, *, volatile: bool) -> None:
-        """Put *action* on the agenda *seconds* from now."""
-        self.at(self.now + dt.timedelta(seconds=seconds), action, volatile=volatile)
 
     def next_at(self) -> dt.datetime | None:
         """When the next thing is due."""

@@ -21,11 +21,13 @@ from typing import Any
 from msgspec import UNSET
 
 from tidewheel.journal import events as ev
-from tidewheel.journal.ids import PromiseId
+from tidewheel.journal.ids import PromiseId, path_order
 from tidewheel.journal.retry import ONCE, retry_delay
+from tidewheel.replay.execution import Execution
 from tidewheel.sdk.app import App
 from tidewheel.sdk.current_task import CurrentTask
 from tidewheel.sdk.definitions import WorkflowDefinition
+from tidewheel.sdk.errors import NotFound
 from tidewheel.testing.agenda import Agenda
 from tidewheel.testing.memory_run import MemoryRun, OpenStep
 from tidewheel.testing.steps import Attempt, Fake, bound_call, execute, limit_of
@@ -59,7 +61,7 @@ class Engine:
         self.on_event: Callable[[MemoryRun, ev.Entry], None] | None = None
         self._entropy = SeededEntropy(seed)
         self._woken: deque[MemoryRun] = deque()
-        self._in_flight: dict[asyncio.Task[ev.Result], tuple[MemoryRun, Attempt, dt.datetime]] = {}
+        self._in_flight: dict[asyncio.Task[ev.Result], tuple[MemoryRun, OpenStep, Attempt, dt.datetime]] = {}
         self._heartbeats: dict[str, Any] = {}
         #: How many attempts have been executed, whether or not their results were kept.
         self.attempts_executed = 0
@@ -74,23 +76,26 @@ class Engine:
         run: PromiseId,
         given: list[Any],
         *,
-        parent: str | None = None,
+        parent: MemoryRun | None = None,
         idempotency_key: str | None = None,
     ) -> MemoryRun:
         """Begin a run."""
-        created = MemoryRun(run, definition, self._entropy)
+        created = MemoryRun(run, definition, self._entropy, parent=parent)
         self.runs[created.run_id] = created
+        if parent is not None:
+            parent.children[run.path] = created
         self._write(
             created,
             [
                 ev.ExecutionStarted(
                     component_digest=definition.digest,
                     input=given,
-                    parent_id=parent,
+                    parent_id=None if parent is None else parent.run_id,
                     idempotency_key=idempotency_key,
                     workflow=definition.name,
                     version=definition.version,
                     now=self.agenda.now,
+                    run_id=created.run_id,
                 )
             ],
         )
@@ -139,6 +144,9 @@ class Engine:
         self.agenda.crash()
         for run in self.runs.values():
             run.evict()
+            run.dropped.clear()
+            for step in run.steps.values():
+                step.doing = None
             if run.terminal is None:
                 self._woken.append(run)
                 for timer in run.timers.values():
@@ -156,88 +164,131 @@ class Engine:
     # Activation
 
     def _activate(self, run: MemoryRun) -> None:
-        if run.terminal is not None or run.parked is not None:
+        if run.state.ended or run.parked is not None:
             return
-        lost = list(run.steps.values()) if run.is_evicted() else []
+        open_ = run.steps
+        lost = list(open_.values()) if run.is_evicted() else []
         execution = run.execution()
         activation = execution.activate(self.agenda.now)
         if activation is not None and activation.violation and run.definition.on_violation == "park":
             run.parked = activation.violation
             return
-        written = self._write(run, activation.events if activation is not None else [])
-        if run.has_ended():
+        events = activation.events if activation is not None else []
+        self._write(run, events)
+        if run.terminal is not None:
+            self._stop(run, open_)
             self._ended(run)
-            return
-        for entry in written:
-            self._carry_out(run, entry.event)
-        if not run.is_evicted():
-            self._redispatch(run, lost)
-        self._pass_on_abandoned(run)
-        if not run.is_evicted() and activation is not None and run.execution().runnable():
+        elif any(isinstance(event, ev.ExecutionContinued) for event in events):
+            self._stop(run, open_)
             self._woken.append(run)
-
-    def _carry_out(self, run: MemoryRun, event: ev.Event) -> None:
-        match event:
-            case ev.InvokeScheduled():
-                self._dispatch(run, run.steps[event.promise_id])
-            case ev.TimerScheduled():
-                self._arm(run, event)
-            case ev.ExecutionContinued():
-                self._cancel_children(run)
+        else:
+            self._carry_out(run, execution, events, lost)
+            if activation is not None and not execution.evicted and execution.runnable():
                 self._woken.append(run)
-            case _:
-                pass
 
-    def _redispatch(self, run: MemoryRun, lost: list[OpenStep]) -> None:
-        abandoned = run.execution().abandoned
-        for step in lost:
-            if step.event.promise_id in abandoned:
-                continue
-            if step.event.kind == "workflow":
-                if str(PromiseId(run.id.run, step.event.promise_id)) not in self.runs:
-                    self._dispatch(run, step)
-            elif step.failed is None:
-                self._dispatch(run, step)
-            elif step.failed.retry_at is not None:
-                self._retry_at(run, step, step.failed.retry_at)
-
-    def _pass_on_abandoned(self, run: MemoryRun) -> None:
-        if run.is_evicted():
+    def _carry_out(
+        self, run: MemoryRun, execution: Execution, events: list[ev.Event], lost: list[OpenStep]
+    ) -> None:
+        """Do what the code asked for just now, and again what was *lost* in a crash."""
+        asked = [run.steps[event.promise_id] for event in events if isinstance(event, ev.InvokeScheduled)]
+        for step in (*asked, *lost):
+            # A listener may crash everything at any event; then the next activation does the rest.
+            if not execution.evicted and step.event.promise_id not in execution.abandoned:
+                self._take_up(run, step)
+        if execution.evicted:
             return
-        for path, event in list(run.execution().abandoned.items()):
+        for event in events:
+            if isinstance(event, ev.TimerScheduled) and event.promise_id in run.timers:
+                self._arm(run, event)
+        self._heed_abandonment(run, execution)
+
+    def _heed_abandonment(self, run: MemoryRun, execution: Execution) -> None:
+        """Stop what the code gave up on, and take up again what it came back to."""
+        wanted = run.dropped - execution.abandoned.keys()
+        unwanted = execution.abandoned.keys() - run.dropped
+        for path in sorted(wanted, key=path_order):
+            if not execution.evicted:
+                run.dropped.discard(path)
+                self._take_up(run, run.steps[path])
+        for path in sorted(unwanted, key=path_order):
             step = run.steps.get(path)
-            if step is None or step.dropped:
-                continue
-            step.dropped = True
-            if event.kind == "workflow":
-                self._cancel_run(self.runs.get(str(PromiseId(run.id.run, path))), "its parent gave up on it")
-            self._drop_attempts(run, path)
+            if step is not None and not execution.evicted:
+                run.dropped.add(path)
+                self._drop_attempt(step)
+                self._cancel_run(run.children.get(path), "its parent gave up on it")
+
+    def _stop(self, run: MemoryRun, open_: dict[str, OpenStep]) -> None:
+        """Leave what a run, or a segment of it, had *open_* when it ended."""
+        run.evict()
+        for step in open_.values():
+            self._drop_attempt(step)
+        for child in list(run.children.values()):
+            self._cancel_run(child, "its parent has ended")
 
     # Steps
 
+    def _take_up(self, run: MemoryRun, step: OpenStep) -> None:
+        """Go on with *step* where its journal says it stands."""
+        if step.failed is None:
+            self._dispatch(run, step)
+        elif step.failed.retry_at is not None:
+            self._retry_at(run, step, step.failed.retry_at)
+
     def _dispatch(self, run: MemoryRun, step: OpenStep) -> None:
+        match step.event.kind:
+            case "workflow":
+                self._start_child(run, step)
+            case "operation":
+                promise = run.execution().pending.get(step.event.promise_id)
+                self._start_attempt(run, step, getattr(promise, "execute", None))
+            case _:
+                self._start_task(run, step)
+
+    def _start_child(self, run: MemoryRun, step: OpenStep) -> None:
         event = step.event
-        if event.kind == "workflow":
-            definition = self.app.workflow_named(event.function_name)
-            child = PromiseId(run.id.run, event.promise_id)
-            self.start(definition, child, event.input, parent=run.run_id)
+        child = PromiseId(run.id.run, event.promise_id)
+        definition = self.app.workflows.get(event.function_name)
+        if definition is None:
+            self._not_included(run, step)
+        elif str(child) not in self.runs:
+            self.start(definition, child, event.input, parent=run)
             self.fact(run, ev.InvokeStarted(promise_id=event.promise_id, attempt=1))
+
+    def _start_task(self, run: MemoryRun, step: OpenStep) -> None:
+        event = step.event
+        definition = self.app.tasks.get(event.function_name)
+        if definition is None:
+            self._not_included(run, step)
             return
-        call, takes = self._call_for(run, event)
+        fake = self.fakes.get(event.function_name, Fake())
+        self._start_attempt(run, step, bound_call(definition, fake, event.input), takes=fake.takes)
+
+    def _start_attempt(
+        self, run: MemoryRun, step: OpenStep, call: Callable[[], Any] | None, *, takes: float = 0.0
+    ) -> None:
         if call is None:
+            run.dropped.add(step.event.promise_id)  # until the code asks for it
             return
         elapsed = (self.agenda.now - step.scheduled_at).total_seconds()
-        attempt = Attempt(event=event, number=step.next_attempt, takes=takes, limit=limit_of(event, elapsed))
-        body = asyncio.ensure_future(execute(attempt, call, self._current_task(run, attempt)))
-        self._in_flight[body] = (run, attempt, self.agenda.now)
+        limit = limit_of(step.event, elapsed)
+        attempt = Attempt(event=step.event, number=step.next_attempt, takes=takes, limit=limit)
+        step.doing = asyncio.ensure_future(execute(attempt, call, self._current_task(run, attempt)))
+        self._in_flight[step.doing] = (run, step, attempt, self.agenda.now)
 
-    def _call_for(self, run: MemoryRun, event: ev.InvokeScheduled) -> tuple[Callable[[], Any] | None, float]:
-        if event.kind == "operation":
-            promise = run.execution().pending.get(event.promise_id)
-            return getattr(promise, "execute", None), 0.0
-        fake = self.fakes.get(event.function_name)
-        definition = self.app.task_named(event.function_name)
-        return bound_call(definition, fake, event.input), fake.takes if fake is not None else 0.0
+    def _not_included(self, run: MemoryRun, step: OpenStep) -> None:
+        """Fail a step that nobody here could execute."""
+        event, attempt = step.event, step.next_attempt
+        what = "workflow" if event.kind == "workflow" else "task"
+        message = (
+            f"app {self.app.name!r} has no {what} {event.function_name!r}: "
+            "include the app that defines it, with app.include(...)"
+        )
+        error = ev.Error(type=NotFound.__name__, message=message, retryable=False, attempts=attempt)
+        self.fact(
+            run,
+            ev.InvokeStarted(promise_id=event.promise_id, attempt=attempt),
+            ev.InvokeCompleted(promise_id=event.promise_id, result=ev.Result(error=error), attempt=attempt),
+        )
 
     def _current_task(self, run: MemoryRun, attempt: Attempt) -> CurrentTask:
         key = str(PromiseId(run.id.run, attempt.event.promise_id))
@@ -257,17 +308,18 @@ class Engine:
             if self.attempts_executed == self._crash_after_attempt:
                 self.crash()
                 return
-            run, attempt, begun = self._in_flight.pop(body)
+            run, step, attempt, begun = self._in_flight.pop(body)
             if not body.cancelled():
                 ended = begun + dt.timedelta(seconds=attempt.lasts)
-                action = functools.partial(self._attempt_ended, run, attempt, body.result())
+                action = functools.partial(self._attempt_ended, run, step, attempt, body)
                 self.agenda.at(ended, action, volatile=True)
 
-    def _attempt_ended(self, run: MemoryRun, attempt: Attempt, result: ev.Result) -> None:
-        path = attempt.event.promise_id
-        step = run.steps.get(path)
-        if run.terminal is not None or step is None or step.event is not attempt.event:
-            return  # a late result: the run, or its segment, has moved on
+    def _attempt_ended(
+        self, run: MemoryRun, step: OpenStep, attempt: Attempt, body: asyncio.Task[ev.Result]
+    ) -> None:
+        if step.doing is not body:
+            return  # a late result: the code gave up on the step, or the run has moved on
+        path, result = attempt.event.promise_id, body.result()
         started = ev.InvokeStarted(promise_id=path, attempt=attempt.number)
         error = result.error
         if error is UNSET:
@@ -307,16 +359,16 @@ class Engine:
 
     def _retry_at(self, run: MemoryRun, step: OpenStep, when: dt.datetime) -> None:
         def retry() -> None:
-            if run.terminal is None and run.steps.get(step.event.promise_id) is step and not step.dropped:
+            if step.doing is retry:
                 self._dispatch(run, step)
 
+        step.doing = retry
         self.agenda.at(when, retry, volatile=True)
 
-    def _drop_attempts(self, run: MemoryRun, path: str | None = None) -> None:
-        for body, (owner, attempt, _begun) in list(self._in_flight.items()):
-            if owner is run and path in (None, attempt.event.promise_id):
-                body.cancel()
-                del self._in_flight[body]
+    def _drop_attempt(self, step: OpenStep) -> None:
+        doing, step.doing = step.doing, None
+        if isinstance(doing, asyncio.Task) and self._in_flight.pop(doing, None) is not None:
+            doing.cancel()
 
     # Timers, children, the end
 
@@ -329,18 +381,13 @@ class Engine:
         self.agenda.at(timer.fire_at, fire, volatile=True)
 
     def _ended(self, run: MemoryRun) -> None:
-        run.evict()
-        self._drop_attempts(run)
-        self._cancel_children(run)
-        parent_id = run.id.parent()
-        parent = self.runs.get(str(parent_id)) if parent_id is not None else None
-        if parent is not None and parent.terminal is None and run.id.path in parent.steps:
-            self.fact(parent, ev.InvokeCompleted(promise_id=run.id.path, result=_outcome(run), attempt=1))
-
-    def _cancel_children(self, run: MemoryRun) -> None:
-        for child in list(self.runs.values()):
-            if child.id.parent() == run.id and child.id != run.id:
-                self._cancel_run(child, "its parent has ended")
+        """Tell the parent how its child ended."""
+        parent, path = run.parent, run.id.path
+        if parent is None:
+            return
+        del parent.children[path]
+        if parent.terminal is None and path in parent.steps:
+            self.fact(parent, ev.InvokeCompleted(promise_id=path, result=_outcome(run), attempt=1))
 
     def _cancel_run(self, run: MemoryRun | None, reason: str) -> None:
         if run is not None and run.terminal is None and not run.state.cancelling:

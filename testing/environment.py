@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import inspect
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -14,7 +15,6 @@ from tidewheel.journal.verify import verify
 from tidewheel.sdk.app import App
 from tidewheel.sdk.definitions import TaskDefinition, definition_of
 from tidewheel.sdk.durations import Duration, seconds
-from tidewheel.testing.agenda import Action
 from tidewheel.testing.engine import Engine
 from tidewheel.testing.handle import MemoryClient
 from tidewheel.testing.memory_run import MemoryRun
@@ -33,26 +33,46 @@ class Stuck(TidewheelError):
 class Environment:
     """Runs workflows in memory: real or fake tasks, a virtual clock, crashes on demand.
 
-    Use it as an async context manager. Time passes only while something is awaited
-    (``handle.result()``, ``env.sleep()``), and then as fast as things can happen. The same
-    test gives the same journal; *seed* varies ``ctx.random()``, ``ctx.uuid()`` and jitter.
+    Use it as an async context manager: runs live inside its block. Time passes only while
+    something is awaited (``handle.result()``, ``env.sleep()``), and then as fast as things can
+    happen. The same test gives the same journal; *seed* varies ``ctx.random()``, ``ctx.uuid()``
+    and jitter.
     """
 
     def __init__(self, app: App, *, start: dt.datetime = START, seed: int = 0) -> None:
         self.engine = Engine(app, start=start, seed=seed)
         self.client = MemoryClient(self)
+        self._is_open = False
+        self._failed_plans: list[Exception] = []
 
     async def __aenter__(self) -> Self:
         """Begin."""
+        self._is_open = True
         return self
 
-    async def __aexit__(self, kind: object, *_exc: object) -> None:
-        """Stop everything, and check that every journal kept the rules."""
+    async def __aexit__(self, _kind: object, problem: BaseException | None, _traceback: object) -> None:
+        """Stop everything, check that every journal kept the rules, and tell which plans failed."""
+        self._is_open = False
         await self.engine.close()
-        if kind is None:
-            for run in self.engine.runs.values():
-                breaches = verify(run.entries)
-                assert not breaches, f"{run.run_id} breaks {breaches}"
+        failed, self._failed_plans = self._failed_plans, []
+        if problem is not None:
+            for one in failed:
+                problem.add_note(f"{type(one).__name__}: {one}, {', '.join(one.__notes__)}")
+            return
+        for run in self.engine.runs.values():
+            breaches = verify(run.entries)
+            assert not breaches, f"{run.run_id} breaks {breaches}"
+        if len(failed) > 1:
+            message = f"{len(failed)} planned actions failed"
+            raise ExceptionGroup(message, failed)
+        if failed:
+            raise failed[0]
+
+    def check_open(self) -> None:
+        """Refuse what only makes sense inside the block."""
+        if not self._is_open:
+            message = "runs live inside the block: write `async with Environment(app) as env:`"
+            raise InvalidRequest(message)
 
     @property
     def now(self) -> dt.datetime:
@@ -91,8 +111,27 @@ class Environment:
     # Time
 
     def after(self, delay: Duration, action: Callable[..., Any], *args: Any) -> None:
-        """Call *action* with *args* that much later: ``env.after(30, handle.signal, "ok")``."""
-        self.engine.agenda.after(seconds(delay, "delay"), _bound(action, args), volatile=False)
+        """Call *action* with *args* that much later: ``env.after(30, handle.signal, "ok")``.
+
+        An action that fails disturbs nothing that happens to be awaited then: its error is
+        raised when the ``async with`` block ends, with a note that says which plan it was.
+        Several come as an ``ExceptionGroup``. Where the block fails anyway, they are notes on
+        its error.
+        """
+        due_in = seconds(delay, "delay")
+        due_at = self.now + dt.timedelta(seconds=due_in)
+
+        async def carry_out() -> None:
+            try:
+                outcome = action(*args)
+                if inspect.isawaitable(outcome):
+                    await outcome
+            except Exception as problem:  # noqa: BLE001 - kept until the block ends
+                given = ", ".join([f"{due_in:g}", _name(action), *(repr(one) for one in args)])
+                problem.add_note(f"planned with env.after({given}), due at {due_at.isoformat()}")
+                self._failed_plans.append(problem)
+
+        self.engine.agenda.at(due_at, carry_out, volatile=False)
 
     async def settle(self) -> None:
         """Let everything happen that needs no time to pass."""
@@ -119,6 +158,7 @@ class Environment:
         for _ in range(STEPS_MAX):
             if done():
                 return True
+            self.check_open()
             if not await self.engine.step(until):
                 return done()
         message = f"still busy after {STEPS_MAX:,} steps: does a workflow poll without end?"
@@ -150,8 +190,8 @@ class Environment:
         self.engine.on_event = lambda run, entry: listener(run.run_id, entry)
 
 
-def _bound(action: Callable[..., Any], args: tuple[Any, ...]) -> Action:
-    return lambda: action(*args)
+def _name(action: Callable[..., Any]) -> str:
+    return getattr(action, "__qualname__", None) or repr(action)
 
 
 def _raiser(problem: BaseException) -> Callable[..., Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
@@ -9,6 +10,7 @@ from tidewheel.journal import events as ev
 from tidewheel.journal.ids import PromiseId, check_name, check_run_id
 from tidewheel.journal.public import PublicEvent, PublicFold, publish
 from tidewheel.sdk import payload as payloads
+from tidewheel.sdk.durations import Duration, seconds
 from tidewheel.sdk.errors import (
     AlreadyResolved,
     DeterminismViolation,
@@ -60,13 +62,14 @@ class MemoryClient:
         queue: str | None = None,
     ) -> Handle[Any]:
         """Start a run, or return the one that has this id or key already."""
+        self._environment.check_open()
         engine = self._environment.engine
         definition = engine.app.workflow_named(workflow)
         given = payloads.encode_args(definition.hints, args)
         if queue is not None:
             check_name(queue, "queue")
         known = self._by_key.get(idempotency_key) if idempotency_key is not None else None
-        chosen = known or (f"{definition.name}-{len(engine.runs) + 1}" if run_id is None else run_id)
+        chosen = known or (self._free_id(definition.name) if run_id is None else run_id)
         if known is None:
             check_run_id(chosen)
         existing = engine.runs.get(chosen)
@@ -77,6 +80,11 @@ class MemoryClient:
             self._by_key[idempotency_key] = chosen
         run = engine.start(definition, PromiseId(chosen), given, idempotency_key=idempotency_key)
         return Handle(self._environment, run)
+
+    def _free_id(self, workflow: str) -> str:
+        runs = self._environment.engine.runs
+        numbered = (f"{workflow}-{number}" for number in itertools.count(len(runs) + 1))
+        return next(run_id for run_id in numbered if run_id not in runs)
 
     def handle(self, run_id: str) -> Handle[Any]:
         """Find a run, or a child run such as ``order-42:1``."""
@@ -104,9 +112,10 @@ class Handle(Generic[R]):
         """The run's id."""
         return self._run.run_id
 
-    async def result(self, timeout: float | None = None) -> R:
-        """Let time pass until the run ends, at most *timeout* virtual seconds, and return its result."""
-        await self._environment.run_until(self._is_over, self._run, timeout)
+    async def result(self, timeout: Duration | None = None) -> R:
+        """Let time pass until the run ends, at most *timeout* on the virtual clock; return its result."""
+        limit = None if timeout is None else seconds(timeout, "result(timeout=)")
+        await self._environment.run_until(self._is_over, self._run, limit)
         if self._run.parked is not None:
             raise DeterminismViolation(self._run.parked)
         match self._run.terminal:
@@ -157,15 +166,8 @@ class Handle(Generic[R]):
         check_name(name, "signal")
         self._refuse_if_over(f"signal {name!r}")
         data = payloads.encode(payload, where="payload")
-        delivered = 1 + max(
-            (
-                entry.event.delivery_id
-                for entry in self._run.entries
-                if isinstance(entry.event, ev.SignalDelivered) and entry.event.signal_name == name
-            ),
-            default=0,
-        )
-        event = ev.SignalDelivered(signal_name=name, payload=data, delivery_id=delivered)
+        delivery = self._run.delivered[name] + 1
+        event = ev.SignalDelivered(signal_name=name, payload=data, delivery_id=delivery)
         self._environment.engine.fact(self._run, event)
 
     async def cancel(self, reason: str | None = None) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tidewheel.journal import events as ev
@@ -20,11 +23,10 @@ class OpenStep:
 
     event: ev.InvokeScheduled
     scheduled_at: dt.datetime
-    started: int = 0
     #: How the last attempt failed; its ``retry_at`` is None where the step is parked.
     failed: ev.InvokeRetrying | None = None
-    #: Whether its abandonment by the code was passed on.
-    dropped: bool = False
+    #: The attempt being executed, or the retry being waited for. Whatever else reports is late.
+    doing: asyncio.Task[ev.Result] | Callable[[], None] | None = None
 
     @property
     def next_attempt(self) -> int:
@@ -40,9 +42,21 @@ class OpenStep:
 class MemoryRun:
     """One run's journal, with the execution that may be kept beside it."""
 
-    def __init__(self, run: PromiseId, definition: WorkflowDefinition, entropy: Entropy) -> None:
+    def __init__(
+        self,
+        run: PromiseId,
+        definition: WorkflowDefinition,
+        entropy: Entropy,
+        *,
+        parent: MemoryRun | None = None,
+    ) -> None:
         self.id = run
         self.definition = definition
+        self.parent = parent
+        #: Its child runs that have not ended, by path.
+        self.children: dict[str, MemoryRun] = {}
+        #: The last delivery of each signal, in whichever segment.
+        self.delivered: Counter[str] = Counter()
         self.entries: list[ev.Entry] = []
         self.state: RunState = fold([])
         self.parked: Violation | None = None
@@ -51,6 +65,8 @@ class MemoryRun:
         self.timers: dict[str, ev.TimerScheduled] = {}
         self.promises: dict[str, ev.PromiseCreated] = {}
         self.resolved: set[str] = set()
+        #: The open steps that nothing is done about: the code gave up on them.
+        self.dropped: set[str] = set()
         self._entropy = entropy
         self._execution: Execution | None = None
         self._segment = 0
@@ -66,10 +82,6 @@ class MemoryRun:
         """The event that ended the run, if it has ended."""
         last = self.entries[-1].event
         return last if isinstance(last, ev.TERMINAL) else None
-
-    def has_ended(self) -> bool:
-        """Tell whether the run is over."""
-        return self.terminal is not None
 
     @property
     def started(self) -> ev.ExecutionStarted:
@@ -90,12 +102,11 @@ class MemoryRun:
         match event:
             case ev.InvokeScheduled():
                 self.steps[event.promise_id] = OpenStep(event, at)
-            case ev.InvokeStarted():
-                self.steps[event.promise_id].started = event.attempt
             case ev.InvokeRetrying():
                 self.steps[event.promise_id].failed = event
             case ev.InvokeCompleted():
                 del self.steps[event.promise_id]
+                self.dropped.discard(event.promise_id)
             case ev.TimerScheduled():
                 self.timers[event.promise_id] = event
             case ev.TimerFired() | ev.TimerCancelled():
@@ -104,6 +115,9 @@ class MemoryRun:
                 self.promises[event.name] = event
             case ev.PromiseResolved():
                 self.resolved.add(event.promise_id)
+            case ev.SignalDelivered():
+                last = self.delivered[event.signal_name]
+                self.delivered[event.signal_name] = max(last, event.delivery_id)
             case ev.ExecutionContinued():
                 self._next_segment(event.next_position)
             case _:
@@ -112,7 +126,8 @@ class MemoryRun:
     def _next_segment(self, first_position: int) -> None:
         self._segment = len(self.entries)
         self._first_position = first_position
-        for open_ in (self.steps, self.timers, self.promises, self.resolved):
+        self.steps = {}  # not cleared: whoever closes the segment still has to stop what was open
+        for open_ in (self.timers, self.promises, self.resolved, self.dropped):
             open_.clear()
         self.evict()
 

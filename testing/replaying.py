@@ -36,6 +36,8 @@ class ReplayReport(msgspec.Struct, frozen=True, kw_only=True):
     waiting_on: list[str] | UnsetType = UNSET
     violation: Violation | UnsetType = UNSET
     orphaned: list[str] | UnsetType = UNSET
+    #: How many recorded steps were asked for with another input than the journal's.
+    inputs_changed: int | UnsetType = UNSET
     #: Whether the code's digest is the one the journal was recorded with.
     same_code: bool | UnsetType = UNSET
 
@@ -119,10 +121,11 @@ def _replay_segment(
     try:
         execution.load(entries)
         report = _report(execution, entries[-1].event)
+        changed = execution.matcher.inputs_changed or UNSET
     finally:
         execution.evict()
     same_code = UNSET if not started.component_digest else started.component_digest == definition.digest
-    return msgspec.structs.replace(report, same_code=same_code)
+    return msgspec.structs.replace(report, same_code=same_code, inputs_changed=changed)
 
 
 def _report(execution: Execution, last: ev.Event) -> ReplayReport:
@@ -174,7 +177,10 @@ def _difference(recorded: ev.Event, ended: ev.Event) -> Violation | None:
 
 
 def _run_of(entries: list[ev.Entry]) -> PromiseId:
-    """The run's own path, read off its commands: a child's commands stand under it."""
+    """The run's id; where a journal lacks it, its path is read off its commands."""
+    started = entries[0].event
+    if isinstance(started, ev.ExecutionStarted) and started.run_id is not UNSET:
+        return PromiseId.parse(started.run_id)
     for entry in entries:
         for field in ("promise_id", "join_set_id"):
             path = getattr(entry.event, field, None)

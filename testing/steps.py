@@ -72,9 +72,9 @@ async def _call(call: Callable[[], Any], task: CurrentTask) -> Any:
     return await value if inspect.isawaitable(value) else value
 
 
-def bound_call(definition: TaskDefinition, fake: Fake | None, given: list[Any]) -> Callable[[], Any]:
+def bound_call(definition: TaskDefinition, fake: Fake, given: list[Any]) -> Callable[[], Any]:
     """Return the function of a task, or its fake, ready to be called with its decoded input."""
-    fn = definition.fn if fake is None or fake.fn is None else fake.fn
+    fn = definition.fn if fake.fn is None else fake.fn
 
     def call() -> Any:
         return fn(*payload.decode_args(definition.hints, given, f"input of {definition.name}"))

@@ -101,23 +101,25 @@ def resumed_with_wait_satisfied(entries: Sequence[Entry]) -> Iterator[Found]:
     """
     done: set[str] = set()
     received: set[str] = set()
+    unshown: set[str] = set()
     waiting: ExecutionAwaiting | None = None
-    cancel = since = False
+    cancel = False
     for entry in entries:
         match entry.event:
             case ExecutionAwaiting():
-                waiting, since = entry.event, False
+                waiting = entry.event
             case CancelRequested():
                 cancel = True
             case ExecutionResumed(applied=applied):
                 known = received if waiting and waiting.kind == "signal" else done
-                if waiting and not cancel and not _satisfied(waiting, known, arrived=since):
+                if waiting and not cancel and not _satisfied(waiting, known, arrived=bool(unshown)):
                     promises = _listed(waiting.waiting_on)
                     yield entry, f"ExecutionResumed, but the wait on {promises} is not satisfied"
                 waiting = None
+                unshown.difference_update(unshown.copy() if applied is UNSET else applied)
                 cancel = cancel and applied is not UNSET and CANCEL not in applied
             case event if isinstance(event, COMPLETIONS):
-                since = True
+                unshown.add(event.promise_id)
                 done.add(event.promise_id)
                 if isinstance(event, SignalReceived):
                     received.add(event.promise_id)

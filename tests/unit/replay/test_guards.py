@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import datetime as dt
+import glob
 import importlib
+import importlib.metadata
 import logging
 import os
 import random
+import re
+import secrets
+import shutil
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -15,6 +23,7 @@ import threading
 import time
 import traceback
 import uuid
+import zoneinfo
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +31,7 @@ from typing import Any
 import pytest
 
 from tests.unit.replay.journals import Driver, unchecked
-from tidewheel import App, Context
+from tidewheel import App, Context, ForbiddenInWorkflow
 from tidewheel.testing import Environment
 
 app = App("guards")
@@ -72,16 +81,49 @@ def _connect() -> None:
         plug.connect(("127.0.0.1", 9))
 
 
+def _set_variable() -> None:
+    os.environ["TIDEWHEEL_TEST_GUARDS"] = "set"
+
+
+#: Made elsewhere, which is no excuse to use it in a workflow.
+SYSTEM_RANDOM = random.SystemRandom()
+
+#: A file that is not there, so that nothing happens where a refusal is missing.
+NOWHERE = "/nowhere/at/all"
+
+
 #: What a workflow might do, and what it is told to use. Functions are looked up when called.
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "time": (lambda: time.time() + 1, "ctx.now()"),
     "time_ns": (lambda: time.time_ns() + 1, "ctx.now()"),
     "monotonic": (lambda: time.monotonic() + 1, "ctx.now()"),
     "perf_counter": (lambda: time.perf_counter() + 1, "ctx.now()"),
+    "process_time": (lambda: time.process_time() + 1, "ctx.now()"),
+    "process_time_ns": (lambda: time.process_time_ns() + 1, "ctx.now()"),
+    "thread_time": (lambda: time.thread_time() + 1, "ctx.now()"),
+    "thread_time_ns": (lambda: time.thread_time_ns() + 1, "ctx.now()"),
+    "clock_gettime": (lambda: time.clock_gettime(time.CLOCK_REALTIME), "ctx.now()"),
+    "clock_gettime_ns": (lambda: time.clock_gettime_ns(time.CLOCK_REALTIME), "ctx.now()"),
+    "gmtime": (lambda: time.gmtime(), "ctx.now()"),  # noqa: PLW0108 - looked up when called
+    "gmtime of None": (lambda: time.gmtime(None), "ctx.now()"),
+    "localtime": (lambda: time.localtime(), "ctx.now()"),  # noqa: PLW0108 - looked up when called
+    "ctime": (lambda: time.ctime(), "ctx.now()"),  # noqa: PLW0108 - looked up when called
+    "asctime": (lambda: time.asctime(), "ctx.now()"),  # noqa: PLW0108 - looked up when called
+    "strftime": (lambda: time.strftime("%Y"), "ctx.now()"),
     "sleep": (lambda: time.sleep(0), "ctx.sleep("),
     "random": (lambda: random.random() + 1, "ctx.random()"),
     "choice": (lambda: random.choice([1]), "ctx.random()"),
     "shuffle": (lambda: random.shuffle([1]), "ctx.random()"),
+    "seed": (lambda: random.seed(1), "ctx.random()"),
+    "getstate": (lambda: random.getstate(), "ctx.random()"),  # noqa: PLW0108 - looked up when called
+    "lognormvariate": (lambda: random.lognormvariate(0, 1), "ctx.random()"),
+    "unseeded generator": (lambda: random.Random(), "ctx.random()"),  # noqa: PLW0108 - as it is written
+    "generator seeded with None": (lambda: random.Random(None), "ctx.random()"),
+    "generator seeded again": (lambda: random.Random(1).seed(), "ctx.random()"),
+    "system generator": (lambda: random.SystemRandom(), "ctx.random()"),  # noqa: PLW0108 - as it is written
+    "system generator with a seed": (lambda: random.SystemRandom(1), "ctx.random()"),
+    "system generator from elsewhere": (lambda: SYSTEM_RANDOM.randint(1, 6), "ctx.random()"),
+    "token_hex": (lambda: secrets.token_hex(), "ctx.uuid()"),  # noqa: PLW0108 - looked up when called
     "uuid4": (lambda: str(uuid.uuid4()), "ctx.uuid()"),
     "uuid1": (lambda: str(uuid.uuid1()), "ctx.uuid()"),
     "urandom": (lambda: os.urandom(1), "ctx.uuid()"),
@@ -93,7 +135,29 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "subprocess": (lambda: subprocess.run(["true"], check=False), "ctx.invoke("),  # noqa: S607 - never executed
     "system": (lambda: os.system("true"), "ctx.invoke("),  # noqa: S605, S607 - never executed
     "mkdtemp": (lambda: tempfile.mkdtemp(prefix="x"), "ctx.invoke("),
+    "chmod": (lambda: Path(NOWHERE).chmod(0o600), "ctx.invoke("),
+    "chown": (lambda: os.chown(NOWHERE, 1, 1), "ctx.invoke("),
+    "link": (lambda: Path(NOWHERE + "/link").hardlink_to(NOWHERE), "ctx.invoke("),
+    "symlink": (lambda: Path(NOWHERE).symlink_to("target"), "ctx.invoke("),
+    "truncate": (lambda: os.truncate(NOWHERE, 0), "ctx.invoke("),
+    "utime": (lambda: os.utime(NOWHERE), "ctx.invoke("),
+    "chdir": (lambda: os.chdir(NOWHERE), "ctx.invoke("),
+    "environ": (_set_variable, "ctx.invoke("),
+    "unsetenv": (lambda: os.unsetenv("TIDEWHEEL_TEST_GUARDS"), "ctx.invoke("),
+    "walk": (lambda: list(os.walk(NOWHERE)), "ctx.invoke("),
+    "glob": (lambda: glob.glob(NOWHERE + "/*"), "ctx.invoke("),  # noqa: PTH207 - the plain call is what is tried
+    "Path.glob": (lambda: list(Path(NOWHERE).glob("*")), "ctx.invoke("),
+    "copytree": (lambda: shutil.copytree(NOWHERE, NOWHERE + "/copy"), "ctx.invoke("),
+    "move": (lambda: shutil.move(NOWHERE, NOWHERE + "/moved"), "ctx.invoke("),
+    "rmtree": (lambda: shutil.rmtree(NOWHERE), "ctx.invoke("),
+    "gethostname": (lambda: socket.gethostname(), "ctx.invoke("),  # noqa: PLW0108 - looked up when called
 }
+#: Linux alone has it.
+if hasattr(os, "getrandom"):
+    REFUSED["getrandom"] = (lambda: os.getrandom(1), "ctx.uuid()")
+
+#: One wording for every refusal: what, and what to use instead.
+WORDING = re.compile(r"[\w.]+\(.*\) cannot be repeated on replay: (use|put|leave|await) .+")
 
 
 @pytest.mark.parametrize(("fn", "instead"), REFUSED.values(), ids=REFUSED)
@@ -103,7 +167,41 @@ def test_workflow_code_is_refused_and_told_what_to_use(fn: Callable[[], Any], in
 
     assert error.type == "ForbiddenInWorkflow"
     assert instead in error.message
+    assert WORDING.fullmatch(error.message)
     assert now_in_force() == ORIGINALS
+
+
+def test_every_function_of_the_random_module_is_refused() -> None:
+    """The names come from the module: a new Python's new distribution is refused too."""
+    refused: list[str] = []
+    names = [name for name in random.__all__ if not isinstance(getattr(random, name), type)]
+
+    def draw() -> None:
+        for name in names:
+            try:
+                getattr(random, name)()
+            except ForbiddenInWorkflow:
+                refused.append(name)
+
+    assert attempt(draw).result == "allowed"
+    assert refused == names
+
+
+def test_the_refusal_names_the_file() -> None:
+    """A file may be opened deep inside somebody's library: which one it was helps to find it."""
+    message = attempt(lambda: Path(NOWHERE).read_text("utf-8")).error.message
+
+    assert message.startswith(f"open({NOWHERE!r}) cannot be repeated on replay: put it in a task")
+
+
+@pytest.mark.parametrize("name", ["run_in_executor", "run_until_complete", "stop", "set_task_factory"])
+def test_the_loop_refuses_in_the_same_words(name: str) -> None:
+    """What the loop would do to the world, and what would be done to the loop, reads like the rest."""
+    error = attempt(lambda: getattr(asyncio.get_running_loop(), name)(None, print)).error
+
+    assert error.type == "ForbiddenInWorkflow"
+    assert error.message.startswith(f"loop.{name}() cannot be repeated on replay: ")
+    assert WORDING.fullmatch(error.message)
 
 
 def test_branches_and_callbacks_are_workflow_code_too() -> None:
@@ -149,6 +247,40 @@ def test_logging_is_allowed(caplog: pytest.LogCaptureFixture, tmp_path: Path) ->
     assert "a line" in caplog.text
 
 
+@pytest.mark.parametrize("depth", [1, 50, 150])
+def test_a_log_handler_may_be_deep(depth: int) -> None:
+    """How many calls lie between the logger and the clock makes no difference."""
+    seen: list[float] = []
+
+    def deeper(left: int) -> None:
+        if left:
+            deeper(left - 1)
+        else:
+            seen.append(time.time())
+
+    class Deep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            deeper(depth if record.msg else 0)
+
+    logger = logging.getLogger("tests.guards.deep")
+    logger.addHandler(handler := Deep())
+    driver = attempt(lambda: logger.warning("a line"))
+    logger.removeHandler(handler)
+
+    assert driver.result == "allowed"
+    assert len(seen) == 1
+
+
+def test_who_moves_the_workflow_lends_it_no_trust() -> None:
+    """A worker that is started while a module is imported still refuses: only the code's own calls count."""
+    importing: dict[str, Any] = {"__name__": "importlib._bootstrap"}
+    exec("def load(fn): return fn()", importing)  # noqa: S102 - the only way to be called by such a module
+
+    driver = importing["load"](lambda: attempt(lambda: time.time() + 1))
+
+    assert driver.error.type == "ForbiddenInWorkflow"
+
+
 @pytest.fixture
 def lazily_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A module that nobody has imported yet, and that does what modules do when imported."""
@@ -162,6 +294,42 @@ def lazily_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
 def test_lazy_imports_are_allowed(lazily_imported: str) -> None:
     """Importing reads files, and a module may look at the clock while it loads."""
     assert attempt(lambda: importlib.import_module(lazily_imported)).result == "allowed"
+
+
+@pytest.fixture
+def zone(tmp_path: Path) -> Iterator[str]:
+    """A time zone that nobody has loaded yet: one hour ahead of UTC, always."""
+    header = b"TZif" + bytes(16) + struct.pack(">6l", 0, 0, 0, 0, 1, 4)
+    (tmp_path / "Tests").mkdir()
+    (tmp_path / "Tests" / "Ahead").write_bytes(header + struct.pack(">lbb", 3600, 0, 0) + b"AHD\0")
+    path = zoneinfo.TZPATH
+    zoneinfo.reset_tzpath([tmp_path])
+    yield "Tests/Ahead"
+    zoneinfo.reset_tzpath(path)
+
+
+def test_a_time_zone_may_be_loaded(zone: str) -> None:
+    """Its rules come from a file the first time, and from memory later; the code sees no difference."""
+    offsets: list[dt.timedelta | None] = []
+
+    def load() -> None:
+        offsets.append(dt.datetime(2026, 1, 1, tzinfo=zoneinfo.ZoneInfo(zone)).utcoffset())
+
+    assert attempt(load).result == "allowed"
+    assert offsets == [dt.timedelta(hours=1)]
+
+
+def test_a_time_zone_may_not_be_written(zone: str) -> None:
+    """Only reading is free of consequences."""
+    target = Path(zoneinfo.TZPATH[0]) / "new"
+
+    assert attempt(lambda: target.write_text("written", "utf-8")).error.type == "ForbiddenInWorkflow"
+    assert not target.exists()
+
+
+def test_the_version_of_a_package_may_be_asked() -> None:
+    """What is installed comes with the code, like the modules themselves."""
+    assert attempt(lambda: importlib.metadata.version("pytest")).result == "allowed"
 
 
 def test_tracebacks_are_allowed() -> None:
@@ -189,6 +357,192 @@ def test_a_seeded_generator_is_allowed() -> None:
 
     assert len(driver.result) == 2
     driver.end()
+
+
+def test_a_generator_may_be_copied() -> None:
+    """Copying makes an unseeded one first, and gives it the original's state at once."""
+    seen: list[float] = []
+
+    def draw_twice() -> None:
+        chance = random.Random(1)
+        seen.extend([copy.deepcopy(chance).random(), chance.random()])
+
+    assert attempt(draw_twice).result == "allowed"
+    assert seen[0] == seen[1]
+
+
+def test_a_generator_is_still_what_it_was() -> None:
+    """The refusal sits in its seed method, so that classes and their instances keep their kind."""
+    kinds: list[bool] = []
+
+    def look() -> None:
+        chance = random.Random("seed")
+        kinds.extend([type(chance) is random.Random, isinstance(SYSTEM_RANDOM, random.Random)])
+
+    assert attempt(look).result == "allowed"
+    assert kinds == [True, True]
+
+
+#: With a time to convert, these are functions of it alone.
+CONVERSIONS: dict[str, Callable[[], Any]] = {
+    "gmtime": lambda: time.gmtime(0),
+    "localtime": lambda: time.localtime(0),
+    "ctime": lambda: time.ctime(0),
+    "asctime": lambda: time.asctime((2026, 1, 1, 0, 0, 0, 3, 1, 0)),
+    "strftime": lambda: time.strftime("%Y", (2026, 1, 1, 0, 0, 0, 3, 1, 0)),
+    "datetime.strftime": lambda: dt.datetime(2026, 1, 1, tzinfo=dt.UTC).strftime("%Y"),
+    "datetime.strptime": lambda: dt.datetime.strptime("2026 +0000", "%Y %z"),
+}
+
+
+@pytest.mark.parametrize("convert", CONVERSIONS.values(), ids=CONVERSIONS)
+def test_a_given_time_may_be_converted(convert: Callable[[], Any]) -> None:
+    """Only without a time do these read the clock."""
+    assert attempt(convert).result == "allowed"
+
+
+def test_a_library_may_ask_how_tasks_are_made() -> None:
+    """anyio asks for every task; the answer is asyncio's own: there is no factory."""
+    factories: list[object] = []
+
+    driver = attempt(lambda: factories.append(asyncio.get_running_loop().get_task_factory()))
+
+    assert driver.result == "allowed"
+    assert factories == [None]
+
+
+# What others have patched
+
+
+def fake() -> float:
+    """Stand in for a clock or a die, as a test of somebody's application would."""
+    return 0.25
+
+
+def test_a_function_patched_by_somebody_else_stays_patched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lowering the guards gives back what stood there when they were raised."""
+    monkeypatch.setattr(random, "random", fake)
+    monkeypatch.setattr(time, "time", fake)
+
+    error = attempt(lambda: random.random() + 1).error
+
+    assert error.type == "ForbiddenInWorkflow"
+    assert random.random is fake
+    assert time.time is fake
+    monkeypatch.undo()
+    assert attempt(lambda: time.time() + 1).error.type == "ForbiddenInWorkflow"
+    assert now_in_force() == ORIGINALS
+
+
+def meanwhile(fn: Callable[[], float]) -> float:
+    """Call *fn* in another thread, while a workflow moves in this one."""
+    ask, answered = threading.Event(), threading.Event()
+    found: list[float] = []
+
+    def elsewhere() -> None:
+        ask.wait(timeout=10)
+        try:
+            found.append(fn())
+        finally:
+            answered.set()
+
+    def let_others_look() -> None:
+        ask.set()
+        answered.wait(timeout=10)
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    assert attempt(let_others_look).result == "allowed"
+    thread.join()
+    return found[0]
+
+
+def test_elsewhere_somebodys_patch_answers_while_a_workflow_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The refusal hands other threads on to what it replaced, which need not be the original."""
+    monkeypatch.setattr(time, "time", fake)
+
+    assert meanwhile(lambda: time.time()) == 0.25  # noqa: PLW0108 - looked up when called
+
+
+def test_a_patch_made_while_a_workflow_moves_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The guards take back only what is still theirs."""
+    monkeypatch.setattr(time, "time", time.time)  # undone whatever happens here
+    kept: list[Callable[[], float]] = []
+
+    def patch() -> None:
+        kept.append(time.time)
+        time.time = fake
+
+    driver = attempt(patch)
+
+    assert driver.result == "allowed"
+    assert time.time is fake
+    # Whoever patched puts back what stood there then: a refusal, which is harmless outside of workflows.
+    time.time = kept[0]
+    assert time.time() > 1
+    assert attempt(lambda: time.time() + 1).error.type == "ForbiddenInWorkflow"
+    assert time.time() > 1
+    monkeypatch.undo()
+    attempt(lambda: None)
+    assert now_in_force() == ORIGINALS
+
+
+def test_a_wrapper_made_while_a_workflow_moves_does_not_go_in_circles(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It calls the refusal it found, a later one calls it: each hands on to what it replaced itself."""
+    monkeypatch.setattr(time, "time", time.time)  # undone whatever happens here
+
+    def wrap() -> None:
+        inner = time.time
+        time.time = lambda: -inner()
+
+    attempt(wrap)
+
+    assert time.time() < -1
+    assert meanwhile(lambda: time.time()) < -1  # noqa: PLW0108 - looked up when called
+
+
+def test_a_patch_stays_where_two_threads_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the first of them found somebody's function; the last gives it back."""
+    monkeypatch.setattr(time, "time", fake)
+    first_in, second_done = threading.Event(), threading.Event()
+
+    def wait_for_the_other() -> None:
+        first_in.set()
+        second_done.wait(timeout=10)
+
+    thread = threading.Thread(target=attempt, args=[wait_for_the_other])
+    thread.start()
+    first_in.wait(timeout=10)
+    attempt(lambda: None)
+    assert time.time is not fake
+    assert time.time() == 0.25
+    second_done.set()
+    thread.join()
+
+    assert time.time is fake
+
+
+def test_a_function_that_somebody_removed_stays_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither does its absence stop a workflow, nor does it come back."""
+    monkeypatch.delattr(time, "thread_time")
+
+    driver = attempt(lambda: None)
+
+    assert driver.result == "allowed"
+    assert not hasattr(time, "thread_time")
+    assert now_in_force() == ORIGINALS
+
+
+def test_a_name_bound_while_a_workflow_moved_goes_on_working() -> None:
+    """A module imported by a workflow may say ``from time import time``: that refuses in workflows only."""
+    bound: list[Callable[[], float]] = []
+
+    attempt(lambda: bound.append(time.time))
+
+    assert bound[0]() > 1
+    assert attempt(lambda: bound[0]() + 1).error.type == "ForbiddenInWorkflow"
 
 
 # Elsewhere
@@ -237,6 +591,7 @@ def test_other_threads_keep_working_while_a_workflow_moves(tmp_path: Path) -> No
     def elsewhere() -> None:
         ask.wait()
         found.extend([time.time(), random.random(), uuid.uuid4(), os.urandom(1)])
+        found.extend([time.gmtime(), random.Random().random(), random.SystemRandom().random()])
         (tmp_path / "file.txt").write_text("written", "utf-8")
         other = threading.Thread(target=found.append, args=("from a thread",))
         other.start()
@@ -256,7 +611,7 @@ def test_other_threads_keep_working_while_a_workflow_moves(tmp_path: Path) -> No
     thread.join()
 
     assert driver.result is True
-    assert len(found) == 5
+    assert len(found) == 8
     driver.end()
 
 

@@ -396,3 +396,54 @@ async def test_a_childs_id_is_its_promise_and_its_commands_continue_the_path() -
         assert paths == ["1.0", "1.1"]
         deep = await env.client.handle("order-42:2.0").journal()
         assert [e.event.promise_id for e in deep if isinstance(e.event, ev.InvokeScheduled)] == ["2.0.1"]
+
+
+# What goes wrong around a run
+
+
+stray = App("stray")
+
+
+@stray.task(retry=Retry(max_attempts=5), on_exhausted="park")
+async def stray_task() -> None:
+    """A task of an app that nobody includes."""
+
+
+@stray.workflow
+async def stray_run(ctx: Context) -> None:
+    """A workflow of an app that nobody includes."""
+
+
+@app.workflow
+async def straying(ctx: Context, kind: str) -> str:
+    """Invoke what the app lacks."""
+    try:
+        await (ctx.invoke(stray_task) if kind == "task" else ctx.invoke(stray_run))
+    except StepFailed as problem:
+        return f"{problem.error_type} {problem.retryable}: {problem.message}"
+    return "found"
+
+
+@pytest.mark.parametrize(("kind", "name"), [("task", "stray_task"), ("workflow", "stray_run")])
+async def test_invoking_what_the_app_does_not_include_fails_the_step(kind: str, name: str) -> None:
+    """The workflow gets StepFailed, which says what is missing where, and what to write."""
+    async with Environment(app) as env:
+        told = await (await env.client.start(straying, kind)).result()
+
+        assert told.startswith(f"NotFound False: app 'environment' has no {kind} '{name}'")
+        assert "app.include(...)" in told
+
+
+async def test_a_run_starts_inside_the_block_only() -> None:
+    """Before and after the ``async with`` block there is nothing to run it, and the error says so."""
+    env = Environment(app)
+    with pytest.raises(InvalidRequest, match=r"async with Environment\(app\) as env:"):
+        await env.client.start(pay, 1)
+    async with env:
+        handle = await env.client.start(nap, 10)
+    with pytest.raises(InvalidRequest, match="async with"):
+        await env.client.start(pay, 1)
+    with pytest.raises(InvalidRequest, match="async with"):
+        await handle.result()
+
+    assert await handle.status() == "RUNNING"
