@@ -15,7 +15,7 @@ def run(reference: str, *, strict: bool, as_json: bool) -> ExitCode:
     app = apps.load(reference, warn=False)  # what registration warns of is reported here
     workflows = app.workflows.values()
     # A function may be registered under two names.
-    findings = list(dict.fromkeys(finding for workflow in workflows for finding in lint(workflow.fn)))
+    findings = [finding for workflow in workflows for finding in lint(workflow.fn)]
     for finding in findings:
         if as_json:
             output.emit_json(dataclasses.asdict(finding))

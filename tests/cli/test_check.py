@@ -74,12 +74,3 @@ def test_a_clean_app_prints_no_finding(run: Run, flags: list[str]) -> None:
     ran = run("check", "shop.py:app", *flags)
 
     assert (ran.returncode, ran.stdout) == (ExitCode.OK, "")
-
-
-def test_a_workflow_of_two_names_is_reported_once(run: Run, flows: Path) -> None:
-    """The finding is in the source, and the source is there once."""
-    flows.write_text(ERROR.replace("@app.workflow\n", "@app.workflow\n@app.workflow(name='v')\n"))
-
-    ran = run("check", "flows.py:app")
-
-    assert ran.stdout.count("\n") == 1
