@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime as dt
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, TypeAlias
 
 from msgspec import UNSET
 
@@ -26,7 +26,6 @@ _INVOKE_TYPES = {
     "operation": CommandType.OPERATION,
 }
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_E = TypeVar("_E")
 
 
 class Record:
@@ -182,118 +181,58 @@ def _told_by(event: Any) -> tuple[str, Any]:
     return "type", type(event).__name__
 
 
-_HANDLERS: dict[type, Callable[[History, Any, ev.Entry], None]] = {}
+Handler: TypeAlias = Callable[[History, Any, ev.Entry], None]
 
 
-def _on(kind: type[_E]) -> Callable[[Callable[[History, _E, ev.Entry], None]], None]:
-    def register(handler: Callable[[History, _E, ev.Entry], None]) -> None:
-        _HANDLERS[kind] = handler
+def _files(type_: CommandType, path_field: str | None) -> Handler:
+    """Make the handler of a command that is numbered by its type alone."""
 
-    return register
+    def file(history: History, event: Any, _entry: ev.Entry) -> None:
+        path = None if path_field is None else getattr(event, path_field)
+        history._file(type_, path, event)
+
+    return file
 
 
-@_on(ev.ExecutionStarted)
-def _(history: History, event: ev.ExecutionStarted, entry: ev.Entry) -> None:
+def _settles(history: History, event: Any, entry: ev.Entry) -> None:
+    history._settle(event.promise_id, event.result, entry.run_seq)
+
+
+def _fires(history: History, event: ev.TimerFired, entry: ev.Entry) -> None:
+    history._settle(event.promise_id, ev.NOTHING, entry.run_seq)
+
+
+def _starts(history: History, event: ev.ExecutionStarted, entry: ev.Entry) -> None:
     history.started = event
     history.started_at = event.now or entry.at or _EPOCH
     history.admitted = event.admission == "now"
 
 
-@_on(ev.RunAdmitted)
-def _(history: History, _event: ev.RunAdmitted, _entry: ev.Entry) -> None:
+def _admits(history: History, _event: ev.RunAdmitted, _entry: ev.Entry) -> None:
     history.admitted = True
 
 
-@_on(ev.InvokeScheduled)
-def _(history: History, event: ev.InvokeScheduled, _entry: ev.Entry) -> None:
-    type_ = _INVOKE_TYPES[event.kind]
-    if event.key is not UNSET:
-        history._file(type_, event.promise_id, event, event.key)
-    else:
-        history._file(type_, event.promise_id, event)
+def _schedules(history: History, event: ev.InvokeScheduled, _entry: ev.Entry) -> None:
+    which = None if event.key is UNSET else event.key
+    history._file(_INVOKE_TYPES[event.kind], event.promise_id, event, which)
 
 
-@_on(ev.InvokeCompleted)
-def _(history: History, event: ev.InvokeCompleted, entry: ev.Entry) -> None:
-    history._settle(event.promise_id, event.result, entry.run_seq)
-
-
-@_on(ev.StepSkipped)
-def _(history: History, event: ev.StepSkipped, entry: ev.Entry) -> None:
-    history._settle(event.promise_id, event.result, entry.run_seq)
-
-
-@_on(ev.PromiseResolved)
-def _(history: History, event: ev.PromiseResolved, entry: ev.Entry) -> None:
-    history._settle(event.promise_id, event.result, entry.run_seq)
-
-
-@_on(ev.TimerFired)
-def _(history: History, event: ev.TimerFired, entry: ev.Entry) -> None:
-    history._settle(event.promise_id, ev.NOTHING, entry.run_seq)
-
-
-@_on(ev.TimerScheduled)
-def _(history: History, event: ev.TimerScheduled, _entry: ev.Entry) -> None:
-    history._file(CommandType.TIMER, event.promise_id, event)
-
-
-@_on(ev.TimerCancelled)
-def _(history: History, event: ev.TimerCancelled, _entry: ev.Entry) -> None:
-    history._file(CommandType.TIMER_CANCEL, None, event)
-
-
-@_on(ev.PromiseCreated)
-def _(history: History, event: ev.PromiseCreated, _entry: ev.Entry) -> None:
-    history._file(CommandType.PROMISE, event.promise_id, event)
-
-
-@_on(ev.RandomGenerated)
-def _(history: History, event: ev.RandomGenerated, _entry: ev.Entry) -> None:
-    history._file(CommandType.RANDOM, event.promise_id, event)
-
-
-@_on(ev.TimeRecorded)
-def _(history: History, event: ev.TimeRecorded, _entry: ev.Entry) -> None:
-    history._file(CommandType.TIME, event.promise_id, event)
-
-
-@_on(ev.StateSet)
-def _(history: History, event: ev.StateSet, _entry: ev.Entry) -> None:
-    history._file(CommandType.STATE, None, event)
-
-
-@_on(ev.StateCleared)
-def _(history: History, event: ev.StateCleared, _entry: ev.Entry) -> None:
-    history._file(CommandType.STATE, None, event)
-
-
-@_on(ev.JoinSetCreated)
-def _(history: History, event: ev.JoinSetCreated, _entry: ev.Entry) -> None:
-    history._file(CommandType.JOIN_SET, event.join_set_id, event)
-
-
-@_on(ev.JoinSetSubmitted)
-def _(history: History, event: ev.JoinSetSubmitted, _entry: ev.Entry) -> None:
+def _joins(history: History, event: ev.JoinSetSubmitted, _entry: ev.Entry) -> None:
     history.submitted[event.join_set_id].append(event.promise_id)
     history.moved = True
 
 
-@_on(ev.JoinSetAwaited)
-def _(history: History, event: ev.JoinSetAwaited, _entry: ev.Entry) -> None:
+def _hands_out(history: History, event: ev.JoinSetAwaited, _entry: ev.Entry) -> None:
     history.awaited[event.join_set_id].append(event.promise_id)
     history.moved = True
 
 
-@_on(ev.SignalDelivered)
-def _(history: History, event: ev.SignalDelivered, entry: ev.Entry) -> None:
-    key = (event.signal_name, event.delivery_id)
+def _delivers(history: History, event: ev.SignalDelivered, entry: ev.Entry) -> None:
     history.deliveries[event.signal_name].append(event)
-    history._delivered_at[key] = entry.run_seq
+    history._delivered_at[event.signal_name, event.delivery_id] = entry.run_seq
 
 
-@_on(ev.SignalReceived)
-def _(history: History, event: ev.SignalReceived, entry: ev.Entry) -> None:
+def _receives(history: History, event: ev.SignalReceived, entry: ev.Entry) -> None:
     record = history._signal(event.promise_id, event.signal_name, event.n)
     record.received = event
     waiting = history.deliveries[event.signal_name]
@@ -311,15 +250,13 @@ def _(history: History, event: ev.SignalReceived, entry: ev.Entry) -> None:
         history._settle(event.promise_id, ev.Result(ok=event.payload), took_effect)
 
 
-@_on(ev.CancelRequested)
-def _(history: History, event: ev.CancelRequested, entry: ev.Entry) -> None:
+def _cancels(history: History, event: ev.CancelRequested, entry: ev.Entry) -> None:
     if history.cancel is None:
         history.cancel = event
         history.unshown[ev.CANCEL] = entry.run_seq
 
 
-@_on(ev.ExecutionAwaiting)
-def _(history: History, event: ev.ExecutionAwaiting, _entry: ev.Entry) -> None:
+def _suspends(history: History, event: ev.ExecutionAwaiting, _entry: ev.Entry) -> None:
     history.waiting = event
     history.moved = True
     for wait in event.signals:
@@ -328,8 +265,7 @@ def _(history: History, event: ev.ExecutionAwaiting, _entry: ev.Entry) -> None:
         history._signal(event.signal_promise_id, event.signal_name, UNSET)
 
 
-@_on(ev.ExecutionResumed)
-def _(history: History, event: ev.ExecutionResumed, entry: ev.Entry) -> None:
+def _resumes(history: History, event: ev.ExecutionResumed, entry: ev.Entry) -> None:
     if event.applied is UNSET:
         applied = sorted(history.unshown, key=history.unshown.__getitem__)
     else:
@@ -342,9 +278,35 @@ def _(history: History, event: ev.ExecutionResumed, entry: ev.Entry) -> None:
 
 def _ends(history: History, event: ev.Event, _entry: ev.Entry) -> None:
     history.terminal = event
-    # A run that was cancelled before its first activation has an end, but its code never ran.
-    history.moved = history.moved or not isinstance(event, ev.ExecutionCancelled)
+    history.moved = True
 
 
-for _kind in (ev.ExecutionCompleted, ev.ExecutionFailed, ev.ExecutionCancelled, ev.ExecutionContinued):
-    _HANDLERS[_kind] = _ends
+#: What each event means to replay. Events that are not here mean nothing to it.
+_HANDLERS: dict[type, Handler] = {
+    ev.ExecutionStarted: _starts,
+    ev.RunAdmitted: _admits,
+    ev.CancelRequested: _cancels,
+    ev.ExecutionAwaiting: _suspends,
+    ev.ExecutionResumed: _resumes,
+    ev.ExecutionCompleted: _ends,
+    ev.ExecutionFailed: _ends,
+    ev.ExecutionCancelled: _ends,
+    ev.ExecutionContinued: _ends,
+    ev.InvokeScheduled: _schedules,
+    ev.InvokeCompleted: _settles,
+    ev.StepSkipped: _settles,
+    ev.PromiseResolved: _settles,
+    ev.TimerFired: _fires,
+    ev.SignalDelivered: _delivers,
+    ev.SignalReceived: _receives,
+    ev.JoinSetSubmitted: _joins,
+    ev.JoinSetAwaited: _hands_out,
+    ev.JoinSetCreated: _files(CommandType.JOIN_SET, "join_set_id"),
+    ev.TimerScheduled: _files(CommandType.TIMER, "promise_id"),
+    ev.TimerCancelled: _files(CommandType.TIMER_CANCEL, None),
+    ev.PromiseCreated: _files(CommandType.PROMISE, "promise_id"),
+    ev.RandomGenerated: _files(CommandType.RANDOM, "promise_id"),
+    ev.TimeRecorded: _files(CommandType.TIME, "promise_id"),
+    ev.StateSet: _files(CommandType.STATE, None),
+    ev.StateCleared: _files(CommandType.STATE, None),
+}

@@ -106,6 +106,7 @@ class Context:
         key: str,
         fn: Callable[..., Awaitable[R]],
         *args: Any,
+        queue: str | None = ...,
         retry: Retry | None = ...,
         timeout: Duration | None = ...,
     ) -> DurablePromise[R]: ...
@@ -115,6 +116,7 @@ class Context:
         key: str,
         fn: Callable[..., R],
         *args: Any,
+        queue: str | None = ...,
         retry: Retry | None = ...,
         timeout: Duration | None = ...,
     ) -> DurablePromise[R]: ...
@@ -123,6 +125,7 @@ class Context:
         key: str,
         fn: Callable[..., Any],
         *args: Any,
+        queue: str | None = None,
         retry: Retry | None = None,
         timeout: Duration | None = None,
     ) -> DurablePromise[Any]:
@@ -134,6 +137,11 @@ class Context:
         registered = definition_of(fn)
         if registered is not None:
             message = f"{registered.name} is registered: use `await ctx.invoke({registered.name}, ...)`"
+            raise InvalidRequest(message)
+        if queue is not None:
+            message = (
+                f"ctx.run({key!r}) is executed where the workflow runs: make it a task to give it a queue"
+            )
             raise InvalidRequest(message)
         options = _options(key, None, retry, timeout)
         hints = payload.signature_hints(fn, skip=0)

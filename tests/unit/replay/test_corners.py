@@ -21,7 +21,7 @@ from tests.unit.replay.journals import (
     task,
     unchecked,
 )
-from tidewheel import App, Context, InvalidRequest
+from tidewheel import App, Context, InvalidRequest, RunFailed
 from tidewheel.journal import events as ev
 from tidewheel.journal.ids import PromiseId
 from tidewheel.sdk.program import execution_of
@@ -208,6 +208,18 @@ def test_a_changed_state_value_is_the_journals() -> None:
         return ctx.state["k"]
 
     assert replay(order, journal(begun(), ev.StateSet(key="k", value=1))).result == 1
+
+
+async def test_an_operation_has_no_queue() -> None:
+    """A closure exists in one process only."""
+
+    @app.workflow
+    async def queued(ctx: Context) -> int:
+        return await ctx.run("k", lambda: 1, queue="gpu")
+
+    async with Environment(app) as env:
+        with pytest.raises(RunFailed, match="make it a task to give it a queue"):
+            await (await env.client.start(queued)).result()
 
 
 # Join sets
