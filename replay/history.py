@@ -278,7 +278,8 @@ def _resumes(history: History, event: ev.ExecutionResumed, entry: ev.Entry) -> N
 
 def _ends(history: History, event: ev.Event, _entry: ev.Entry) -> None:
     history.terminal = event
-    history.moved = True
+    # A run that was cancelled before its first activation has an end, but its code never ran.
+    history.moved = history.moved or not isinstance(event, ev.ExecutionCancelled)
 
 
 #: What each event means to replay. Events that are not here mean nothing to it.
