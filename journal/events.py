@@ -18,14 +18,14 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from tidewheel.journal.ids import PATH_PATTERN
 from tidewheel.journal.retry import RetryPolicy
 
 Json: TypeAlias = Any
-_ONE_PATH = r"(?:0|[1-9][0-9]{0,9})(?:\.(?:0|[1-9][0-9]{0,9})){0,99}"
-Path = Annotated[str, Meta(pattern=rf"\A{_ONE_PATH}\Z")]
+Path = Annotated[str, Meta(pattern=rf"\A{PATH_PATTERN}\Z")]
 #: What ``ExecutionResumed.applied`` lists: a promise's path, or this word.
 CANCEL = "cancel"
-Applied = Annotated[str, Meta(pattern=rf"\A(?:{_ONE_PATH}|cancel)\Z")]
+Applied = Annotated[str, Meta(pattern=rf"\A(?:{PATH_PATTERN}|cancel)\Z")]
 #: What a store's integer holds; a larger number cannot even be printed without a limit.
 NUMBER_MAX = 2**63 - 1
 Count = Annotated[int, Meta(ge=1, le=NUMBER_MAX)]

@@ -145,7 +145,7 @@ class Execution:
         unfinished = self._is_unfinished()
         with self.loop:
             if self._main is None:
-                self._carefully(self._replay)
+                self._carefully(self._show_recorded)
             if not unfinished:
                 self._carefully(lambda: self._show_new(now))
         return self._result(unfinished=unfinished)
@@ -156,7 +156,7 @@ class Execution:
             return
         with self.loop:
             if self._main is None:
-                self._carefully(self._replay)
+                self._carefully(self._show_recorded)
 
     def ending(self) -> ev.Event | None:
         """How the code has ended, if it has; what the journal should say, or will."""
@@ -237,7 +237,7 @@ class Execution:
             self._stopped = ev.Error(type="Spinning", message=str(problem))
             self.loop.halt()
 
-    def _replay(self) -> None:
+    def _show_recorded(self) -> None:
         history = self.history
         assert history.started is not None
         assert self._program is not None

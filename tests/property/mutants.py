@@ -17,9 +17,9 @@ class _AllAtOnce(Execution):
 
     _holding = False
 
-    def _replay(self) -> None:
+    def _show_recorded(self) -> None:
         self._holding = False
-        super()._replay()
+        super()._show_recorded()
         self._holding = False
         super()._move()
 
