@@ -283,7 +283,7 @@ class Execution:
             self.abandoned.pop(fact, None)
             promise = self.pending.pop(fact, None)
             if promise is not None:
-                promise.settle(self.history.facts.get(fact, ev.NOTHING))
+                self._settle(promise, fact)
         self._move()
 
     def _offer_delivery(self, name: str) -> None:
@@ -378,12 +378,21 @@ class Execution:
         """File an unsettled command; settle it at once if its fact was shown before the code asked."""
         known = self.pending.get(path)
         if path in self._shown:
-            promise.settle(self.history.facts.get(path, ev.NOTHING))
+            self._settle(promise, path)
         elif isinstance(known, Promise) and isinstance(promise, Promise):
             known.twins.append(promise)
         else:
             self.pending[path] = promise
             self.abandoned.pop(path, None)
+
+    def _settle(self, promise: Promise | DurableTimer, path: str) -> None:
+        type_ = promise.command.type if isinstance(promise, Promise) else CommandType.TIMER
+        settled_by = self.history.settled_by.get(path)
+        if settled_by not in _COMPLETED_BY[type_]:
+            recorded = None if settled_by is None else settled_by.__name__
+            asked = _COMPLETED_BY[type_][0].__name__
+            self.matcher.refuse(Violation(f"{type_.value} at {path}", "completed_by", recorded, asked))
+        promise.settle(self.history.facts[path])
 
     def asked(self) -> None:
         """The code asked for something that has no event of its own, so this activation is recorded."""
@@ -446,3 +455,15 @@ class Execution:
         """An exception nobody awaited: said once, when it happens live."""
         if self.live:
             logger.error("%s: %s", self.run, context.get("message"), exc_info=context.get("exception"))
+
+
+_STEP = (ev.InvokeCompleted, ev.StepSkipped)
+#: The facts that may complete a command of each type: another would hand the code a wrong-typed value.
+_COMPLETED_BY: dict[CommandType, tuple[type, ...]] = {
+    CommandType.TASK: _STEP,
+    CommandType.CHILD: _STEP,
+    CommandType.OPERATION: _STEP,
+    CommandType.TIMER: (ev.TimerFired,),
+    CommandType.PROMISE: (ev.PromiseResolved,),
+    CommandType.SIGNAL: (ev.SignalReceived,),
+}

@@ -81,6 +81,8 @@ class History:
         self.positions: set[int] = set()
         self.signals: dict[str, SignalRecord] = {}
         self.facts: dict[str, ev.Result] = {}
+        #: The event that each fact came with: a timer does not complete a step.
+        self.settled_by: dict[str, type] = {}
         #: Members and results of join sets that the code has not asked for again, by the set's path.
         self.submitted: defaultdict[str, deque[str]] = defaultdict(deque)
         self.awaited: defaultdict[str, deque[str]] = defaultdict(deque)
@@ -149,9 +151,10 @@ class History:
             self.positions.add(position_of(path))
         self.moved = True
 
-    def _settle(self, path: str, result: ev.Result, seq: int) -> None:
+    def _settle(self, path: str, event: ev.Event, result: ev.Result, seq: int) -> None:
         if path not in self.facts:
             self.facts[path] = result
+            self.settled_by[path] = type(event)
             self.unshown[path] = seq
 
     def _signal(self, path: str, name: str, n: Any) -> SignalRecord:
@@ -195,11 +198,11 @@ def _files(type_: CommandType, path_field: str | None) -> Handler:
 
 
 def _settles(history: History, event: Any, entry: ev.Entry) -> None:
-    history._settle(event.promise_id, event.result, entry.run_seq)
+    history._settle(event.promise_id, event, event.result, entry.run_seq)
 
 
 def _fires(history: History, event: ev.TimerFired, entry: ev.Entry) -> None:
-    history._settle(event.promise_id, ev.NOTHING, entry.run_seq)
+    history._settle(event.promise_id, event, ev.NOTHING, entry.run_seq)
 
 
 def _starts(history: History, event: ev.ExecutionStarted, entry: ev.Entry) -> None:
@@ -247,7 +250,7 @@ def _receives(history: History, event: ev.SignalReceived, entry: ev.Entry) -> No
     else:
         # Its turn is its delivery's: written late, but it took effect in that order.
         took_effect = history._delivered_at.get((event.signal_name, event.delivery_id), entry.run_seq)
-        history._settle(event.promise_id, ev.Result(ok=event.payload), took_effect)
+        history._settle(event.promise_id, event, ev.Result(ok=event.payload), took_effect)
 
 
 def _cancels(history: History, event: ev.CancelRequested, entry: ev.Entry) -> None:

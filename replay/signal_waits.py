@@ -41,6 +41,7 @@ class SignalWaits:
         """Bind the oldest delivery of *name* to *promise*."""
         delivery = self._history.deliveries[name].popleft()
         self._history.facts[promise.path] = ev.Result(ok=delivery.payload)
+        self._history.settled_by[promise.path] = ev.SignalReceived
         return ev.SignalReceived(
             promise_id=promise.path,
             signal_name=name,

@@ -4,6 +4,7 @@ Importing this package registers them all. ``RULES`` lists them family by family
 """
 
 from tidewheel.journal.rules import (
+    continuation,
     control_flow,
     governance,
     join_sets,
@@ -21,6 +22,7 @@ __all__ = [
     "RULES",
     "Breach",
     "Rule",
+    "continuation",
     "control_flow",
     "governance",
     "join_sets",

@@ -262,6 +262,53 @@ def test_resolve_promise_without_its_promise_is_never_shown_to_another() -> None
     assert violation.message == "Promise(0): journal has 'first', code asked for 'second'"
 
 
+def test_start_timer_validates_what_fired() -> None:
+    """StartTimer / TimerStarted: timerId. A timer that fired at a step's place completes no step."""
+
+    @unchecked()
+    async def order(ctx: Context) -> str:
+        return await ctx.invoke(charge_card, 1)
+
+    violation = violation_of(
+        order, begun(), task("0", "charge_card", 1), awaiting("0"), ev.TimerFired(promise_id="0"), valid=False
+    )
+
+    assert violation.message == (
+        "Task at 0 completed_by: journal has 'TimerFired', code asked for 'InvokeCompleted'"
+    )
+
+
+def test_resolve_promise_validates_what_was_resolved() -> None:
+    """ResolvePromise / PromiseResolved: promiseId. An answer that names a timer's place is nobody's."""
+
+    @unchecked()
+    async def order(ctx: Context) -> None:
+        await ctx.sleep(1)
+
+    answer = ev.PromiseResolved(promise_id="0", result=ev.Result(ok="for a promise"))
+    violation = violation_of(order, begun(), timer("0", 1), awaiting("0"), answer, valid=False)
+
+    assert violation.message == (
+        "Timer at 0 completed_by: journal has 'PromiseResolved', code asked for 'TimerFired'"
+    )
+
+
+def test_a_fact_that_was_shown_must_be_in_the_journal() -> None:
+    """``applied`` names a result that was never journaled: the code gets no made-up value."""
+
+    @unchecked()
+    async def order(ctx: Context) -> str:
+        return await ctx.invoke(charge_card, 1)
+
+    violation = violation_of(
+        order, begun(), task("0", "charge_card", 1), awaiting("0"), resumed("0"), valid=False
+    )
+
+    assert (
+        violation.message == "Task at 0 completed_by: journal has nothing, code asked for 'InvokeCompleted'"
+    )
+
+
 # Commands the matrix does not have
 
 
