@@ -12,15 +12,6 @@ from typing import Any
 from tests.unit.replay.journals import Driver, unchecked
 from tidewheel import Context
 
-ORIGINALS = {
-    "time": time.time,
-    "sleep": time.sleep,
-    "monotonic": time.monotonic,
-    "random": random.random,
-    "uuid4": uuid.uuid4,
-    "urandom": os.urandom,
-}
-
 
 def now_in_force() -> dict[str, Any]:
     """The functions as the process sees them now."""
@@ -32,6 +23,10 @@ def now_in_force() -> dict[str, Any]:
         "uuid4": uuid.uuid4,
         "urandom": os.urandom,
     }
+
+
+#: What the process had before any workflow moved.
+ORIGINALS = now_in_force()
 
 
 def attempt(fn: Callable[[], Any]) -> Driver:
