@@ -1,0 +1,278 @@
+"""What we use of kombu, typed; and how our messages, queues and errors look there.
+
+Kombu is typed in part only. Its untyped surface ends here.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from amqp.exceptions import AMQPError, NotFound, PreconditionFailed  # type: ignore[import-untyped]  # no types
+from kombu.connection import Connection
+from kombu.exceptions import KombuError
+from kombu.transport import get_transport_cls
+from kombu.transport.virtual.base import NotEquivalentError
+
+from tidewheel.broker.embedded.channel import NO_ROUTE
+from tidewheel.broker.embedded.sqlite_file import advice
+from tidewheel.broker.errors import BrokerUnavailable
+from tidewheel.broker.message import DELIVERY_COUNT, Message
+from tidewheel.broker.topology import Queue
+from tidewheel.journal.errors import InvalidRequest
+
+#: Where kombu finds the embedded broker.
+EMBEDDED = "tidewheel.broker.embedded.transport:Transport"
+#: What a transport may lack of the protocol; one that has it says so in its ``implements``.
+ABILITIES = ("dead-letters", "ttl", "delivery-limit", "unroutable", "redelivery")
+#: AMQP's code for a queue that is not there.
+NOT_FOUND = 404
+
+#: How long a consumer's thread waits at a time. Where it cannot be interrupted, settlements wait as long.
+DRAIN_S = 1.0
+DRAIN_UNINTERRUPTED_S = 0.05
+
+_PERSISTENT = 2
+
+
+class WireMessage(Protocol):
+    """A message as kombu delivers it."""
+
+    body: bytes | str | memoryview
+    headers: dict[str, Any]
+    properties: dict[str, Any]
+    delivery_info: dict[str, Any]
+    delivery_tag: object
+
+
+class WireChannel(Protocol):
+    """A channel of kombu."""
+
+    def exchange_declare(self, *, exchange: str, type: str, durable: bool, auto_delete: bool) -> object:
+        """Make sure the exchange exists."""
+
+    def queue_declare(
+        self,
+        *,
+        queue: str,
+        passive: bool = False,
+        durable: bool = True,
+        exclusive: bool = False,
+        auto_delete: bool = False,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Make sure the queue exists, and say how much is in it."""
+
+    def queue_bind(self, *, queue: str, exchange: str, routing_key: str) -> object:
+        """Bind a queue."""
+
+    def queue_delete(self, queue: str) -> object:
+        """Remove a queue."""
+
+    def prepare_message(
+        self,
+        body: bytes,
+        *,
+        content_type: str,
+        content_encoding: str,
+        headers: dict[str, str],
+        properties: dict[str, Any],
+    ) -> Any:
+        """Make a message of the transport's own kind."""
+
+    def basic_publish(self, message: Any, *, exchange: str, routing_key: str, mandatory: bool) -> object:
+        """Publish it."""
+
+    def basic_qos(self, prefetch_size: int, prefetch_count: int, apply_global: object, /) -> object:
+        """Bound what is unsettled."""
+
+    def basic_consume(
+        self, *, queue: str, no_ack: bool, callback: Callable[[WireMessage], object], consumer_tag: str
+    ) -> object:
+        """Deliver to *callback*."""
+
+    def basic_ack(self, delivery_tag: object) -> object:
+        """Forget it."""
+
+    def basic_reject(self, delivery_tag: object, *, requeue: bool) -> object:
+        """Give it back, or make it a dead letter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Which broker to connect to: a URL of kombu's, or a transport of ours with its options."""
+
+    url: str | None = None
+    transport: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def shown(self) -> str:
+        """How to name it to people: without a password."""
+        if "path" in self.options:
+            return f"the broker's file {self.options['path']}"
+        return f"the broker {self._connection().as_uri()}"
+
+    @property
+    def lacks(self) -> frozenset[str]:
+        """What of the protocol its transport does not have."""
+        implements = self._connection().get_transport_cls().implements
+        return frozenset(ability for ability in ABILITIES if not implements.get(ability))
+
+    def check(self) -> None:
+        """Raise ``ValueError`` if the URL cannot be read. Connects to nothing."""
+        self._connection().info()
+
+    def connect(self) -> Wire:
+        """Connect, without trying again: who calls knows better when to."""
+        connection = self._connection()
+        try:
+            connection.ensure_connection(max_retries=0, reraise_as_library_errors=False)
+            return Wire(connection, connection.channel())
+        except BaseException:
+            connection.release()
+            raise
+
+    def _connection(self) -> Any:
+        connect = cast("Any", Connection)
+        return connect(self.url, transport=self.transport, transport_options=dict(self.options))
+
+
+def embedded(path: Path, *, pages_max: int | None = None) -> Target:
+    """Return the embedded broker in the file at *path*, at most *pages_max* SQLite pages long."""
+    options: dict[str, object] = {"path": str(path.absolute())}
+    if pages_max is not None:
+        options["pages_max"] = pages_max
+    return Target(transport=EMBEDDED, options=options)
+
+
+class Wire:
+    """A connection with one channel, for one thread."""
+
+    def __init__(self, connection: Any, channel: Any) -> None:
+        self._connection = connection
+        self._extras = channel
+        self._interrupt: Callable[[], None] | None = getattr(connection.transport, "interrupt", None)
+        self.channel: WireChannel = channel
+
+    def close(self) -> None:
+        """Close it. What is unsettled goes back, if the transport can do that."""
+        self._connection.release()
+
+    def drain(self) -> None:
+        """Deliver what comes; return after a while, or when interrupted, if nothing does."""
+        with suppress(TimeoutError):
+            self._connection.drain_events(timeout=DRAIN_S if self._interrupt else DRAIN_UNINTERRUPTED_S)
+
+    def interrupt(self) -> None:
+        """Make ``drain`` return soon if the transport can; from any thread."""
+        if self._interrupt is not None:
+            self._interrupt()
+
+    def one_commit(self) -> AbstractContextManager[None]:
+        """Return a block whose operations are one commit, where the transport has such a thing."""
+        begin = getattr(self._extras, "one_commit", None)
+        return nullcontext() if begin is None else cast("AbstractContextManager[None]", begin())
+
+    def depth(self, queue: str) -> int:
+        """Count what waits in *queue*; 0 if there is none."""
+        try:
+            count: int = self.channel.queue_declare(queue=queue, passive=True).message_count
+        except AMQPError as error:
+            if int(error.reply_code or 0) != NOT_FOUND:
+                raise
+            return 0
+        return count
+
+    def bury(self, tag: object, reason: str) -> None:
+        """Make it a dead letter; a transport that keeps no reason just rejects it."""
+        bury = getattr(self._extras, "bury", None)
+        if bury is not None:
+            bury(tag, reason)
+        else:
+            self.channel.basic_reject(tag, requeue=False)
+
+    def return_unseen(self, tag: object) -> None:
+        """Give back what nobody has looked at; a transport that does not know the difference counts it."""
+        give_back = getattr(self._extras, "return_unseen", None)
+        if give_back is not None:
+            give_back(tag)
+        else:
+            self.channel.basic_reject(tag, requeue=True)
+
+    def publish(self, message: Message, *, exchange: str, routing_key: str) -> bool:
+        """Publish; false if no queue takes it and the transport can tell."""
+        properties: dict[str, Any] = {"message_id": message.message_id, "delivery_mode": _PERSISTENT}
+        if message.expires_s is not None:
+            properties["expiration"] = str(round(message.expires_s * 1000))
+        prepared = self.channel.prepare_message(
+            message.body,
+            content_type="application/octet-stream",
+            content_encoding="binary",
+            headers=dict(message.headers),
+            properties=properties,
+        )
+        try:
+            self.channel.basic_publish(prepared, exchange=exchange, routing_key=routing_key, mandatory=True)
+        except AMQPError as error:
+            if error.reply_code != NO_ROUTE:
+                raise
+            return False
+        return True
+
+
+def transport_is_known(url: str) -> bool:
+    """Tell whether kombu has a transport for *url*, and what that needs."""
+    try:
+        get_transport_cls(url.partition("://")[0].partition("+")[0])
+    except (KeyError, ImportError, ValueError, AttributeError):
+        return False
+    return True
+
+
+def read_message(raw: WireMessage) -> tuple[Message, int]:
+    """Return our message, and how often it was delivered before, as far as the transport says."""
+    headers = {str(name): str(value) for name, value in raw.headers.items() if name != DELIVERY_COUNT}
+    expiration = raw.properties.get("expiration")
+    body = raw.body or b""
+    message = Message(
+        body=body.encode() if isinstance(body, str) else bytes(body),
+        message_id=str(raw.properties.get("message_id") or ""),
+        headers=headers,
+        expires_s=int(expiration) / 1000 if expiration is not None else None,
+    )
+    redelivered = 1 if raw.delivery_info.get("redelivered") else 0
+    return message, int(raw.headers.get(DELIVERY_COUNT, redelivered))
+
+
+def queue_arguments(queue: Queue) -> dict[str, Any]:
+    """Return what *queue* asks for, in RabbitMQ's words."""
+    arguments = {
+        "x-message-ttl": None if queue.ttl_s is None else round(queue.ttl_s * 1000),
+        "x-expires": None if queue.expires_s is None else round(queue.expires_s * 1000),
+        "x-delivery-limit": queue.delivery_limit,
+        "x-dead-letter-exchange": None if queue.dead_letter_queue is None else "",
+        "x-dead-letter-routing-key": queue.dead_letter_queue,
+    }
+    return {name: value for name, value in arguments.items() if value is not None}
+
+
+@contextmanager
+def our_errors(target: Target, *, declaring: bool = False) -> Iterator[None]:
+    """Turn what kombu and its transports raise into ``BrokerUnavailable``, naming the broker.
+
+    What is refused while *declaring* is the caller's mistake: ``InvalidRequest``.
+    """
+    refusals = (PreconditionFailed, NotEquivalentError, NotFound) if declaring else ()
+    try:
+        yield
+    except refusals as error:
+        raise InvalidRequest(str(error)) from error
+    except sqlite3.Error as error:
+        raise BrokerUnavailable(f"{target.shown} cannot be used: {advice(error)}") from error
+    except (AMQPError, KombuError, NotEquivalentError, OSError, EOFError, ImportError) as error:
+        raise BrokerUnavailable(f"{target.shown}: {error}") from error

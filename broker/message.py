@@ -1,0 +1,44 @@
+"""What a broker carries, and where a message goes."""
+
+from __future__ import annotations
+
+import msgspec
+
+#: Why a message became a dead letter, and the queue it came from: headers of every dead letter.
+REASON = "x-tidewheel-reason"
+ORIGIN = "x-tidewheel-queue"
+#: How often a message was delivered before; RabbitMQ's quorum queues use the same header.
+DELIVERY_COUNT = "x-delivery-count"
+#: The reasons that brokers give themselves; whoever buries a message gives its own.
+EXPIRED = "expired"
+DELIVERED_TOO_OFTEN = "delivery-limit"
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes with an id; ``expires_s`` is how long it is worth delivering, in seconds."""
+
+    body: bytes
+    message_id: str
+    headers: dict[str, str] = {}
+    expires_s: float | None = None
+
+
+class Publication(msgspec.Struct, frozen=True, kw_only=True):
+    """A message and its address. The empty exchange puts it into the queue named by the routing key."""
+
+    message: Message
+    routing_key: str
+    exchange: str = ""
+
+
+def dead_letter(message: Message, *, reason: str, queue: str) -> Message:
+    """Return *message* as a dead letter of *queue*: it says why and whence, and expires no more."""
+    headers = {**message.headers, REASON: reason, ORIGIN: queue}
+    return msgspec.structs.replace(message, headers=headers, expires_s=None)
+
+
+def address(publication: Publication) -> str:
+    """Say where *publication* goes, for people."""
+    if not publication.exchange:
+        return f"queue {publication.routing_key!r}"
+    return f"exchange {publication.exchange!r} with key {publication.routing_key!r}"

@@ -1,0 +1,75 @@
+"""What a broker can do, whichever it is.
+
+Every adapter passes one suite, ``tests/conformance/broker``. Delivery is at least once: a message
+is delivered again where its consumer went away before it acknowledged. Nothing here decides what
+happens to a run; losing, repeating or delaying a message only changes when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+from tidewheel.broker.message import Message, Publication
+from tidewheel.broker.topology import Topology
+
+
+class Delivery(Protocol):
+    """One message in the hands of one consumer, which says once what becomes of it.
+
+    Saying it twice, or after the consumer has closed, changes nothing.
+    """
+
+    @property
+    def message(self) -> Message:
+        """What was published."""
+
+    @property
+    def queue(self) -> str:
+        """The queue it came from."""
+
+    @property
+    def earlier_deliveries(self) -> int:
+        """How often it was delivered before: 0 at first."""
+
+    async def acknowledge(self) -> None:
+        """It is done with: forget it."""
+
+    async def release(self) -> None:
+        """Give it back to its place in the queue, for anybody. Counts toward the delivery limit."""
+
+    async def bury(self, reason: str) -> None:
+        """Make it a dead letter, with its reason in the headers."""
+
+
+class Broker(Protocol):
+    """Queues that several processes share. All methods raise ``BrokerUnavailable``."""
+
+    @property
+    def lacks(self) -> frozenset[str]:
+        """What of this protocol it cannot do, by word: ``dead-letters``, ``ttl``, ``delivery-limit``."""
+
+    async def declare(self, topology: Topology) -> None:
+        """Make sure that all of *topology* exists."""
+
+    async def publish(self, publications: Sequence[Publication]) -> None:
+        """Return when the broker has taken all of them, in this order.
+
+        Raises ``Unroutable`` for those that no queue takes, after the others were taken.
+        """
+
+    def consume(self, queue: str, *, prefetch: int) -> AbstractAsyncContextManager[AsyncIterator[Delivery]]:
+        """Receive from *queue*, at most *prefetch* unsettled deliveries at a time.
+
+        When the block is left, what was not settled goes back to its place in the queue.
+        """
+
+    async def depth(self, queue: str) -> int:
+        """How many messages wait in *queue*, not counting those in somebody's hands; 0 if there is none."""
+
+    async def delete_queue(self, queue: str) -> None:
+        """Remove *queue* and what is in it; nothing if it is not there."""
+
+    async def close(self) -> None:
+        """Give back what is unsettled and let go. May be called twice."""

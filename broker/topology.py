@@ -1,0 +1,111 @@
+"""Exchanges, queues and bindings as data, and the names of ours.
+
+Declaring is idempotent: every process declares what it uses. A queue declared again with other
+arguments is refused, since one of the two would not get what it asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+#: How often a message may be delivered before it becomes a dead letter.
+DELIVERY_LIMIT = 3
+#: A hint in a worker's own queue goes back to the shared queue after this long.
+STICKY_TTL_S = 5.0
+
+
+class Exchange(msgspec.Struct, frozen=True):
+    """Routes by key to the queues bound to it; ``topic`` knows ``*`` (a word) and ``#`` (any words)."""
+
+    name: str
+    type: Literal["direct", "topic", "fanout"] = "direct"
+
+
+class Queue(msgspec.Struct, frozen=True, kw_only=True):
+    """A durable queue, first in first out.
+
+    A message that comes back from its delivery number ``delivery_limit``, was buried, or waited
+    longer than ``ttl_s`` goes to ``dead_letter_queue``, or is dropped where there is none. A queue that
+    nobody consumed for ``expires_s`` seconds is deleted.
+    """
+
+    name: str
+    delivery_limit: int | None = None
+    dead_letter_queue: str | None = None
+    ttl_s: float | None = None
+    expires_s: float | None = None
+
+
+class Binding(msgspec.Struct, frozen=True):
+    """Messages that *exchange* gets under *key* go into *queue*."""
+
+    exchange: str
+    queue: str
+    key: str = ""
+
+
+class Topology(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process needs to exist before it publishes or consumes."""
+
+    exchanges: tuple[Exchange, ...] = ()
+    queues: tuple[Queue, ...] = ()
+    bindings: tuple[Binding, ...] = ()
+
+
+def work_queue(namespace: str, queue: str) -> str:
+    """The name of the queue that carries work items for *queue*."""
+    prefix = "tidewheel" if namespace == "default" else f"tidewheel.{namespace}"
+    return f"{prefix}.work.{queue}"
+
+
+def dead_letter_queue(queue: str) -> str:
+    """The name of the queue that takes the dead letters of *queue*."""
+    return f"{queue}.dlq"
+
+
+def poison_queue(namespace: str) -> str:
+    """The name of the queue that keeps dead letters nobody can read, for people to look at."""
+    return "tidewheel.poison" if namespace == "default" else f"tidewheel.{namespace}.poison"
+
+
+def sticky_queue(worker: str) -> str:
+    """The name of a worker's own queue: hints for runs whose tasks it is executing."""
+    return f"tidewheel.sticky.{worker}"
+
+
+def reply_queue(client: str) -> str:
+    """The name of the queue in which a client is told that a run has ended."""
+    return f"tidewheel.reply.{client}"
+
+
+def work_topology(namespace: str, queues: Iterable[str]) -> Topology:
+    """The work queues of a namespace, each with its dead letters."""
+    names = [work_queue(namespace, queue) for queue in queues]
+    work = [
+        Queue(name=name, delivery_limit=DELIVERY_LIMIT, dead_letter_queue=dead_letter_queue(name))
+        for name in names
+    ]
+    dead = [Queue(name=dead_letter_queue(name)) for name in names]
+    return Topology(queues=(*work, *dead, Queue(name=poison_queue(namespace))))
+
+
+def sticky_topology(namespace: str, worker: str, fallback: str) -> Topology:
+    """A worker's own queue: what it does not take in time goes back to the *fallback* work queue."""
+    return Topology(
+        queues=(
+            Queue(
+                name=sticky_queue(worker),
+                dead_letter_queue=work_queue(namespace, fallback),
+                ttl_s=STICKY_TTL_S,
+                expires_s=20 * STICKY_TTL_S,
+            ),
+        )
+    )
+
+
+def reply_topology(client: str) -> Topology:
+    """A client's queue of replies; it goes away with the client."""
+    return Topology(queues=(Queue(name=reply_queue(client), ttl_s=60.0, expires_s=600.0),))

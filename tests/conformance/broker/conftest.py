@@ -1,0 +1,37 @@
+"""Runs the suite over every broker."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.broker.harness import Place
+from tidewheel.broker.protocol import Broker
+from tidewheel.broker.topology import Queue, Topology
+
+
+@pytest.fixture(params=["memory", "embedded"])
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
+    """Somewhere with queues, for each kind of broker."""
+    made = Place(request.param, tmp_path)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def shared_file(tmp_path: Path) -> AsyncIterator[Place]:
+    """Somewhere with queues that other processes reach too."""
+    made = Place("embedded", tmp_path)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def broker(place: Place) -> Broker:
+    """A connection, with a queue ``work`` and its dead letters."""
+    connected = await place.connect()
+    work = Queue(name="work", delivery_limit=2, dead_letter_queue="work.dlq")
+    await connected.declare(Topology(queues=(work, Queue(name="work.dlq"), Queue(name="plain"))))
+    return connected
