@@ -1,0 +1,1 @@
+"""Where journals live: the one write path, and the stores that keep to it."""

@@ -1,0 +1,378 @@
+"""The one write path: what an append does to the rows, whichever store they are in.
+
+An adapter opens a transaction, makes a ``Ledger`` over its rows, passes each append of the group
+through it, and commits. The rules:
+
+1. *Facts and moves.* Facts are written after whatever is there, if ``facts`` allows them. Moves are
+   fenced. If the fence has gone, the facts of the append are still written and only its moves are
+   dropped: a finished result is never thrown away.
+2. *The fence is a token.* Moves name the token they were computed from and leave their own behind.
+   Moves that rest on a fact of their append that was refused are dropped too.
+3. *Lock, then look.* ``Rows`` gives out what is there now, after the run was locked.
+4. *A lost reply to COMMIT says nothing.* The same append again finds its own token.
+5. *A refusal is an answer*, not an error: the others of the group are not disturbed.
+
+A commit that leaves something for the run's code to see sets ``wake_at``; moves that have seen
+everything clear it. So whoever lands between "read the journal" and "suspend" is not forgotten.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+
+from tidewheel.journal import events as ev
+from tidewheel.journal.jsonform import canonical
+from tidewheel.store.append import (
+    WAKING,
+    Append,
+    Appended,
+    Await,
+    ChildStart,
+    Ended,
+    Fate,
+    Hint,
+    Moves,
+    Park,
+    Start,
+    Strike,
+    Unpark,
+    Verdict,
+)
+from tidewheel.store.facts import write_fact
+from tidewheel.store.page import HINT_GRACE, Page
+from tidewheel.store.records import RunRecord, RunRef, StepRecord
+from tidewheel.store.rows import Rows
+
+#: Clients that can wait for one run by being told; further ones have to look.
+REPLY_TO_MAX = 100
+#: What may land in a journal without giving the run's code anything to see.
+_UNSEEN = (ev.InvokeStarted, ev.InvokeRetrying, ev.SignalAccepted, ev.SignalRejected)
+
+
+class Ledger:
+    """The appends of one transaction. A run that several of them concern is one page."""
+
+    def __init__(self, rows: Rows, now: dt.datetime, new_key: Callable[[], bytes]) -> None:
+        self._rows = rows
+        self._now = now
+        self._new_key = new_key
+        self._pages: dict[bytes, Page] = {}
+        #: The pages that the current append has opened.
+        self._touched: list[Page] = []
+        self._answer = Appended(run=RunRef("", ""), now=now)
+
+    def append(self, request: Append) -> Appended:
+        """Do what *request* asks, as far as it may be done, and say what became of it."""
+        self._answer = Appended(run=request.run, now=self._now)
+        if request.start is not None:
+            self._start(request.run, request.start, request.mark)
+            self._flush()
+            return self._answer
+        page = self._page(self._rows.run(request.run))
+        if page is None:
+            self._answer.verdicts = [Verdict.UNKNOWN] * len(request.facts)
+            self._answer.fate = None if request.moves is None else Fate.STALE
+            return self._answer
+        seq_before = page.run.last_seq
+        self._answer.verdicts = [write_fact(page, fact) for fact in request.facts]
+        if request.moves is not None:
+            self._answer.fate = self._move(page, request.moves, seq_before)
+        shown = self._answer.fate is Fate.COMMITTED
+        if not shown and any(
+            isinstance(fact, WAKING) and verdict is Verdict.WRITTEN
+            for fact, verdict in zip(request.facts, self._answer.verdicts, strict=True)
+        ):
+            self._wake(page)
+        if Verdict.DUPLICATE in self._answer.verdicts:
+            self._repeat_hint(page)
+        self._mark(page, request)
+        self._answer.last_seq = page.run.last_seq
+        self._flush()
+        return self._answer
+
+    def _flush(self) -> None:
+        """Put all rows back: the next append of the transaction may ask for them."""
+        for page in self._touched:
+            page.flush()
+        self._touched = []
+
+    # Starting
+
+    def _start(self, ref: RunRef, start: Start, mark: object) -> None:
+        known = self._rows.run(ref)
+        if known is None and start.idempotency_key is not None:
+            known = self._rows.run_by_idempotency_key(ref.namespace, start.idempotency_key)
+        page = self._page(known)
+        if page is None:
+            page = self._open(ref, start)
+        else:
+            self._answer.existed = True
+            self._repeat_hint(page)
+            self._answer.mismatch = self._differs(page.run, start)
+        if isinstance(mark, Await):
+            self._await(page, mark)
+        self._answer.run = page.run.ref
+        self._answer.last_seq = page.run.last_seq
+
+    def _open(self, ref: RunRef, start: Start, parent: RunRecord | None = None) -> Page:
+        run = RunRecord(
+            key=self._new_key(),
+            namespace=ref.namespace,
+            run_id=ref.run_id,
+            workflow=start.workflow,
+            version=start.version,
+            digest=start.digest,
+            queue=start.queue,
+            parent_key=None if parent is None else parent.key,
+            idempotency_key=start.idempotency_key,
+            created_at=self._now,
+            updated_at=self._now,
+        )
+        page = self._pages[run.key] = Page(self._rows, run, self._now)
+        self._touched.append(page)
+        page.write(
+            ev.ExecutionStarted(
+                component_digest=start.digest,
+                input=start.input,
+                parent_id=None if parent is None else parent.run_id,
+                idempotency_key=start.idempotency_key,
+                workflow=start.workflow,
+                version=start.version,
+                now=self._now,
+                admission=start.admission,
+                run_id=ref.run_id,
+            )
+        )
+        self._wake(page)
+        return page
+
+    def _differs(self, run: RunRecord, start: Start) -> bool:
+        (first,) = self._rows.entries(run.key, 0, 0)
+        assert isinstance(first.event, ev.ExecutionStarted)
+        same_input = canonical(first.event.input) == canonical(start.input)
+        return run.workflow != start.workflow or not same_input
+
+    # Moves
+
+    def _move(self, page: Page, moves: Moves, seq_before: int) -> Fate:
+        run = page.run
+        if moves.events and run.token == moves.token:
+            return Fate.REPEATED
+        if run.ended:
+            return Fate.ENDED
+        if run.token != moves.expected:
+            return Fate.STALE
+        if any(verdict is not Verdict.WRITTEN for verdict in self._answer.verdicts):
+            return Fate.STALE
+        if seq_before != moves.base_seq:
+            assert seq_before > moves.base_seq, f"{run.run_id}: its journal has become shorter"
+            if any(isinstance(event, ev.ExecutionContinued) for event in moves.events):
+                return Fate.STALE  # what landed would be left behind in the old segment
+            self._answer.landed = self._rows.entries(run.key, moves.base_seq + 1, seq_before)
+        if moves.events:
+            self._commit(page, moves)
+        self._follow_abandonment(page, moves)
+        self._settle_wake(page, moves)
+        return Fate.COMMITTED
+
+    def _commit(self, page: Page, moves: Moves) -> None:
+        run = page.run
+        run.token = moves.token
+        run.strikes, run.parked, run.parked_reason = 0, None, None
+        page.owner = moves.owner
+        scheduled: list[StepRecord] = []
+        for event in moves.events:
+            open_ = page.open_steps() if isinstance(event, _CLOSING) else []
+            page.write(event)
+            if isinstance(event, ev.InvokeScheduled):
+                step = page.step(event.promise_id)
+                assert step is not None
+                scheduled.append(step)
+                if step.owner is not None:
+                    run.owner_message = moves.message_id
+            elif isinstance(event, _CLOSING):
+                self._close(page, event, open_)
+        for step in scheduled:
+            if step.path in moves.children:
+                self._start_child(page, step, moves)
+            elif step.dispatch == "queued" and not run.ended:
+                self._hint_step(run, step)
+
+    def _start_child(self, page: Page, step: StepRecord, moves: Moves) -> None:
+        if page.step(step.path) is None:
+            return  # the segment closed in the same activation
+        child: ChildStart = moves.children[step.path]
+        given = next(
+            event.input
+            for event in moves.events
+            if isinstance(event, ev.InvokeScheduled) and event.promise_id == step.path
+        )
+        start = Start(
+            workflow=child.workflow,
+            version=child.version,
+            digest=child.digest,
+            queue=child.queue or step.queue,
+            input=given,
+        )
+        self._open(_child_ref(page.run, step.path), start, page.run)
+        page.write(ev.InvokeStarted(promise_id=step.path, attempt=1))
+
+    def _settle_wake(self, page: Page, moves: Moves) -> None:
+        run = page.run
+        if run.ended:
+            return
+        unseen = any(not isinstance(entry.event, _UNSEEN) for entry in self._answer.landed)
+        if unseen or any(isinstance(event, ev.ExecutionContinued) for event in moves.events):
+            self._wake(page)
+        else:
+            run.wake_at, run.hints = None, 0
+
+    def _follow_abandonment(self, page: Page, moves: Moves) -> None:
+        for path in moves.abandoned:
+            step = page.step(path)
+            if step is None:
+                continue
+            if step.kind == "workflow":
+                self._cancel_child(page.run, path, "its parent gave up on it")
+            else:
+                step.abandoned, step.due_at = True, None
+                if step.scheduled_seq > moves.base_seq:
+                    step.owner = None  # given up with its schedule: nobody begins it
+        for path in moves.wanted:
+            step = page.step(path)
+            if step is None or not step.abandoned:
+                continue
+            step.abandoned = False
+            if step.state == "parked":
+                continue  # it waits for an operator, wanted or not
+            step.due_at = self._now
+            if step.dispatch == "queued":
+                self._hint_step(page.run, step)
+
+    # Ends
+
+    def _close(self, page: Page, event: ev.Event, open_: list[StepRecord]) -> None:
+        """A segment or a run is over: cancel what it leaves behind, tell who waits for it."""
+        for step in open_:
+            if step.kind == "workflow":
+                self._cancel_child(page.run, step.path, "its parent has ended")
+        if isinstance(event, ev.ExecutionContinued):
+            return
+        run = page.run
+        self._answer.ended.append(Ended(run=run.ref, reply_to=run.reply_to))
+        parent = None if run.parent_key is None else self._page(self._rows_by_key(run.parent_key))
+        if parent is None or parent.run.ended:
+            return
+        asked = parent.step(run.path)
+        if asked is not None and asked.state == "started":
+            parent.write(
+                ev.InvokeCompleted(promise_id=run.path, result=outcome_of(event, run.run_id), attempt=1)
+            )
+            self._wake(parent)
+
+    def _cancel_child(self, parent: RunRecord, path: str, reason: str) -> None:
+        child = self._page(self._rows.run(_child_ref(parent, path)))
+        if child is not None and not child.run.ended and not child.run.cancelling:
+            child.write(ev.CancelRequested(reason=reason))
+            self._wake(child)
+
+    # Marks
+
+    def _mark(self, page: Page, request: Append) -> None:
+        run, mark = page.run, request.mark
+        match mark:
+            case None:
+                return
+            case Await():
+                self._await(page, mark)
+            case Park() if not run.ended:
+                run.parked, run.parked_reason = mark.kind, mark.reason
+                run.wake_at, run.hints = None, 0
+            case Unpark() if run.parked is not None and not run.ended:
+                run.parked, run.parked_reason, run.strikes = None, None, 0
+                self._wake(page)
+            case Strike() if not run.ended and run.parked is None:
+                self._strike(page, mark)
+            case _:
+                return
+
+    def _await(self, page: Page, mark: Await) -> None:
+        run = page.run
+        if mark.reply_to not in run.reply_to and len(run.reply_to) < REPLY_TO_MAX:
+            run.reply_to = (*run.reply_to, mark.reply_to)
+        if run.ended:
+            self._answer.ended.append(Ended(run=run.ref, reply_to=(mark.reply_to,)))
+
+    def _strike(self, page: Page, mark: Strike) -> None:
+        run = page.run
+        run.strikes += 1
+        self._answer.strikes = run.strikes
+        if run.strikes >= mark.limit:
+            run.parked, run.parked_reason = "quarantine", mark.reason
+            run.wake_at, run.hints = None, 0
+            return
+        run.wake_at, run.hints = self._now + HINT_GRACE, 0
+        last_chance = run.strikes == mark.limit - 1
+        self._answer.hints.append(Hint(run=run.ref, queue=run.queue, alone=last_chance))
+
+    # Waking
+
+    def _wake(self, page: Page) -> None:
+        """Owe the run an activation. One hint that is under way is enough for any number of facts."""
+        run = page.run
+        if run.ended or run.parked is not None:
+            return
+        is_hinted = run.wake_at is not None and run.hints == 0 and run.wake_at > self._now
+        if not is_hinted:
+            run.wake_at, run.hints = self._now + HINT_GRACE, 0
+            self._answer.hints.append(Hint(run=run.ref, queue=run.queue))
+
+    def _repeat_hint(self, page: Page) -> None:
+        """Whoever asks again may not have come to publish the hint of the first time."""
+        run = page.run
+        if run.wake_at is not None and not self._answer.hints:
+            self._answer.hints.append(Hint(run=run.ref, queue=run.queue))
+
+    def _hint_step(self, run: RunRecord, step: StepRecord) -> None:
+        self._answer.hints.append(
+            Hint(run=run.ref, queue=step.queue, path=step.path, attempt=step.attempt + 1)
+        )
+
+    # Pages
+
+    def _page(self, run: RunRecord | None) -> Page | None:
+        if run is None:
+            return None
+        page = self._pages.get(run.key)
+        if page is None:
+            page = self._pages[run.key] = Page(self._rows, run, self._now)
+        if page not in self._touched:
+            self._touched.append(page)
+        return page
+
+    def _rows_by_key(self, key: bytes) -> RunRecord | None:
+        page = self._pages.get(key)
+        return self._rows.run_by_key(key) if page is None else page.run
+
+
+_CLOSING = (*ev.TERMINAL, ev.ExecutionContinued)
+
+
+def outcome_of(event: ev.Event, run_id: str) -> ev.Result:
+    """Return how a run that ended with *event* looks to its parent."""
+    match event:
+        case ev.ExecutionCompleted(result=result):
+            return result
+        case ev.ExecutionFailed(error=error):
+            return ev.Result(error=error)
+        case ev.ExecutionCancelled(reason=reason):
+            message = f"child run {run_id} was cancelled" + (f": {reason}" if reason else "")
+            return ev.Result(error=ev.Error(type="RunCancelled", message=message))
+        case _:
+            raise AssertionError(event)
+
+
+def _child_ref(parent: RunRecord, path: str) -> RunRef:
+    root = parent.run_id.partition(":")[0]
+    return RunRef(parent.namespace, f"{root}:{path}")

@@ -1,0 +1,422 @@
+"""The memory twin: the same rules over dicts, for tests and simulation.
+
+One event loop, no threads; each method is one uninterrupted piece of code, as a transaction is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import datetime as dt
+import random
+import sqlite3
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from tidewheel.journal.codec import decode
+from tidewheel.journal.errors import TidewheelError
+from tidewheel.journal.events import Entry, InvokeScheduled
+from tidewheel.journal.verify import verify
+from tidewheel.store.append import Append, Appended, Hint, Verdict
+from tidewheel.store.counting import Counters
+from tidewheel.store.errors import Unreadable
+from tidewheel.store.ledger import Ledger
+from tidewheel.store.page import HINT_GRACE, put_off
+from tidewheel.store.protocol import Due, DueStep, DueTimer, Loaded, LoadedStep, RunFilter
+from tidewheel.store.records import EventRecord, RunRecord, RunRef, StepRecord, TimerRecord, WorkerRecord
+from tidewheel.store.waiting import backoff, time_ordered_key
+
+
+class MemoryRows:
+    """All rows of all runs; the ledger's view of them and the truth are the same thing."""
+
+    def __init__(self) -> None:
+        self.runs: dict[bytes, RunRecord] = {}
+        self.by_ref: dict[RunRef, bytes] = {}
+        self.by_idempotency_key: dict[tuple[str, str], bytes] = {}
+        self.events: defaultdict[bytes, list[EventRecord]] = defaultdict(list)
+        self.open_steps: defaultdict[bytes, dict[str, StepRecord]] = defaultdict(dict)
+        self.open_timers: defaultdict[bytes, dict[str, TimerRecord]] = defaultdict(dict)
+        self.promises: defaultdict[bytes, dict[str, tuple[str, bool]]] = defaultdict(dict)
+        self.known: defaultdict[bytes, set[str]] = defaultdict(set)
+        self.step_ids: defaultdict[bytes, dict[str, int]] = defaultdict(dict)
+        #: Ranges of public events that the bus is owed, per run, in order.
+        self.outbox: defaultdict[bytes, list[tuple[int, int]]] = defaultdict(list)
+        self.counters = Counters()
+
+    def run(self, ref: RunRef) -> RunRecord | None:
+        """Return the run's row."""
+        key = self.by_ref.get(ref)
+        return None if key is None else self.runs[key]
+
+    def run_by_key(self, key: bytes) -> RunRecord | None:
+        """Return the row of the run with this key."""
+        return self.runs.get(key)
+
+    def run_by_idempotency_key(self, namespace: str, idempotency_key: str) -> RunRecord | None:
+        """Return the row of the run that was started with this key."""
+        key = self.by_idempotency_key.get((namespace, idempotency_key))
+        return None if key is None else self.runs[key]
+
+    def put_run(self, run: RunRecord) -> None:
+        """Keep the row and the ways to find it."""
+        self.runs[run.key] = run
+        self.by_ref[run.ref] = run.key
+        if run.idempotency_key is not None:
+            self.by_idempotency_key[run.namespace, run.idempotency_key] = run.key
+
+    def entries(self, key: bytes, first_seq: int, last_seq: int) -> list[Entry]:
+        """Decode a range of the journal."""
+        records = self.events[key][first_seq : last_seq + 1]
+        self.counters.events_read += len(records)
+        return [self._entry(key, record) for record in records]
+
+    def _entry(self, key: bytes, record: EventRecord) -> Entry:
+        try:
+            return Entry(record.run_seq, record.at, decode(record.stored))
+        except TidewheelError as error:
+            raise Unreadable(self.runs[key].run_id, record.run_seq, str(error)) from error
+
+    def add_events(self, key: bytes, events: Sequence[EventRecord]) -> None:
+        """Append to the journal."""
+        journal = self.events[key]
+        self.counters.events_written += len(events)
+        for event in events:
+            assert event.run_seq == len(journal), "a hole or a repetition in the journal"
+            journal.append(event)
+
+    def add_outbox(self, key: bytes, first_seq: int, last_seq: int, at: dt.datetime) -> None:  # noqa: ARG002 - a row has it
+        """Owe the bus a range."""
+        self.outbox[key].append((first_seq, last_seq))
+
+    def step(self, key: bytes, path: str) -> StepRecord | None:
+        """Return an open step."""
+        return self.open_steps[key].get(path)
+
+    def steps(self, key: bytes) -> list[StepRecord]:
+        """Return all open steps."""
+        return list(self.open_steps[key].values())
+
+    def put_step(self, key: bytes, step: StepRecord) -> None:
+        """Keep the row."""
+        self.open_steps[key][step.path] = step
+
+    def delete_step(self, key: bytes, path: str) -> None:
+        """Forget the row."""
+        self.open_steps[key].pop(path, None)
+
+    def timer(self, key: bytes, path: str) -> TimerRecord | None:
+        """Return an open timer."""
+        return self.open_timers[key].get(path)
+
+    def put_timer(self, key: bytes, timer: TimerRecord) -> None:
+        """Keep the row."""
+        self.open_timers[key][timer.path] = timer
+
+    def delete_timer(self, key: bytes, path: str) -> None:
+        """Forget the row."""
+        self.open_timers[key].pop(path, None)
+
+    def promise(self, key: bytes, name: str) -> tuple[str, bool] | None:
+        """Return a promise's path, and whether it is resolved."""
+        return self.promises[key].get(name)
+
+    def put_promise(self, key: bytes, name: str, path: str, *, resolved: bool) -> None:
+        """Keep the row."""
+        self.promises[key][name] = (path, resolved)
+
+    def clear_open(self, key: bytes) -> None:
+        """Forget what the segment had open."""
+        for rows in (self.open_steps, self.open_timers, self.promises):
+            rows[key].clear()
+
+    def is_known(self, key: bytes, fact: str) -> bool:
+        """Tell whether the fact was written."""
+        return fact in self.known[key]
+
+    def remember(self, key: bytes, fact: str) -> None:
+        """Remember the fact."""
+        self.known[key].add(fact)
+
+    def step_id_attempt(self, key: bytes, step_id: str) -> int:
+        """Return the highest attempt of a keyed step of this id."""
+        return self.step_ids[key].get(step_id, 0)
+
+    def put_step_id(self, key: bytes, step_id: str, attempt: int) -> None:
+        """Remember the id."""
+        self.step_ids[key][step_id] = max(attempt, self.step_ids[key].get(step_id, 0))
+
+    def forget(self, key: bytes) -> None:
+        """Delete a run and all that belongs to it."""
+        run = self.runs.pop(key)
+        del self.by_ref[run.ref]
+        if run.idempotency_key is not None:
+            self.by_idempotency_key.pop((run.namespace, run.idempotency_key), None)
+        open_rows = (self.open_steps, self.open_timers, self.promises)
+        for rows in (self.events, self.known, self.step_ids, self.outbox, *open_rows):
+            rows.pop(key, None)
+
+
+class MemoryStore:
+    """A store that lives as long as its process.
+
+    *clock* gives the time in seconds since the epoch; *seed* makes keys repeatable. With *debug*
+    every journal is checked against all rules after each append.
+    """
+
+    def __init__(
+        self, *, clock: Callable[[], float] = time.time, seed: int | None = None, debug: bool = False
+    ) -> None:
+        self.rows = MemoryRows()
+        self.worker_rows: dict[str, WorkerRecord] = {}
+        self._clock = clock
+        self._random = random.Random(seed)  # noqa: S311 - keys need be unique, not secret
+        self._debug = debug
+        self._written = asyncio.Event()
+        self._users_tables: sqlite3.Connection | None = None
+
+    @property
+    def counters(self) -> Counters:
+        """How much work was done."""
+        return self.rows.counters
+
+    # Writing
+
+    async def append(self, batch: Sequence[Append]) -> list[Appended]:
+        """Write all of *batch*, and tell what became of each."""
+        return self._append(batch)
+
+    def _append(self, batch: Sequence[Append]) -> list[Appended]:
+        now = self._time()
+        self.counters.round_trips += 1
+        self.counters.commits += 1
+        ledger = Ledger(self.rows, now, lambda: time_ordered_key(now, self._random.getrandbits(80)))
+        answers = [ledger.append(append) for append in batch]
+        if self._debug:
+            for answer in answers:
+                self._check(answer.run)
+        written, self._written = self._written, asyncio.Event()
+        written.set()
+        return answers
+
+    def _check(self, ref: RunRef) -> None:
+        run = self.rows.run(ref)
+        if run is not None:
+            breaches = verify(self.rows.entries(run.key, 0, run.last_seq))
+            assert not breaches, f"{run.run_id} breaks {breaches[:3]}"
+
+    @contextlib.asynccontextmanager
+    async def transaction(self) -> AsyncIterator[MemoryTransaction]:
+        """Lend an in-memory SQLite database, so that transactional steps can be tested."""
+        if self._users_tables is None:
+            self._users_tables = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        connection = self._users_tables
+        connection.execute("SAVEPOINT step")
+        transaction = MemoryTransaction(self, connection)
+        try:
+            yield transaction
+        finally:
+            if not transaction.committed:
+                connection.execute("ROLLBACK TO step")
+            connection.execute("RELEASE step")
+
+    # Reading
+
+    async def load(self, run: RunRef, *, after: int | None = None) -> Loaded | None:
+        """Read a run's current segment, or what follows *after*."""
+        self.counters.round_trips += 1
+        row = self.rows.run(run)
+        if row is None:
+            return None
+        first = row.segment_seq if after is None or after < row.segment_seq else after + 1
+        steps = [msgspec.structs.replace(step) for step in self.rows.steps(row.key)]
+        return Loaded(
+            run=msgspec.structs.replace(row),
+            entries=self.rows.entries(row.key, first, row.last_seq),
+            steps=steps,
+            timers=list(self.rows.open_timers[row.key].values()),
+            alive=frozenset(step.owner for step in steps if step.owner and self._is_alive(step.owner)),
+            now=self._time(),
+        )
+
+    async def load_step(self, run: RunRef, path: str) -> LoadedStep | None:
+        """Read an open step."""
+        self.counters.round_trips += 1
+        row = self.rows.run(run)
+        step = None if row is None else self.rows.step(row.key, path)
+        if row is None or step is None:
+            return None
+        (entry,) = self.rows.entries(row.key, step.scheduled_seq, step.scheduled_seq)
+        assert isinstance(entry.event, InvokeScheduled)
+        return LoadedStep(
+            run=msgspec.structs.replace(row),
+            step=msgspec.structs.replace(step),
+            event=entry.event,
+            now=self._time(),
+        )
+
+    async def find(self, run: RunRef) -> RunRecord | None:
+        """Read a run's row."""
+        self.counters.round_trips += 1
+        row = self.rows.run(run)
+        return None if row is None else msgspec.structs.replace(row)
+
+    async def journal(self, run: RunRef, *, after: int = -1) -> list[Entry] | None:
+        """Read a run's journal."""
+        self.counters.round_trips += 1
+        row = self.rows.run(run)
+        return None if row is None else self.rows.entries(row.key, after + 1, row.last_seq)
+
+    async def runs(self, which: RunFilter) -> list[RunRecord]:
+        """List runs, newest first."""
+        found = [
+            msgspec.structs.replace(run)
+            for key, run in sorted(self.rows.runs.items(), reverse=True)
+            if _matches(run, which) and (which.before is None or key < which.before)
+        ]
+        return found[: which.limit]
+
+    async def now(self) -> dt.datetime:
+        """Read the clock."""
+        return self._time()
+
+    async def changed(self, timeout_s: float) -> None:
+        """Wait for the next append."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._written.wait(), timeout_s)
+
+    # Looking after things
+
+    async def claim_due(self, *, limit: int) -> Due:
+        """Take what is due."""
+        now = self._time()
+        due = Due(now=now)
+        for run in list(self.rows.runs.values()):
+            self._claim_wake(run, due, limit)
+            self._claim_timers(run, due, limit)
+            self._claim_steps(run, due, limit)
+        due.next_at = min(self._moments(), default=None)
+        return due
+
+    def _claim_wake(self, run: RunRecord, due: Due, limit: int) -> None:
+        if run.wake_at is not None and run.wake_at <= due.now and len(due.hints) < limit:
+            run.hints += 1
+            run.wake_at = due.now + backoff(run.hints)
+            due.hints.append(Hint(run=run.ref, queue=run.queue))
+
+    def _claim_timers(self, run: RunRecord, due: Due, limit: int) -> None:
+        for timer in list(self.rows.open_timers[run.key].values()):
+            if timer.due_at <= due.now and len(due.timers) < limit:
+                later = due.now + HINT_GRACE
+                self.rows.put_timer(run.key, msgspec.structs.replace(timer, due_at=later))
+                due.timers.append(DueTimer(run.ref, timer.path))
+
+    def _claim_steps(self, run: RunRecord, due: Due, limit: int) -> None:
+        for step in self.rows.steps(run.key):
+            if step.due_at is not None and step.due_at <= due.now and len(due.steps) < limit:
+                put_off(step, due.now)
+                due.steps.append(
+                    DueStep(
+                        run=run.ref,
+                        run_queue=run.queue,
+                        step=msgspec.structs.replace(step),
+                        owner_is_alive=step.owner is not None and self._is_alive(step.owner),
+                    )
+                )
+
+    def _moments(self) -> list[dt.datetime]:
+        moments = [run.wake_at for run in self.rows.runs.values()]
+        moments += [timer.due_at for timers in self.rows.open_timers.values() for timer in timers.values()]
+        moments += [step.due_at for steps in self.rows.open_steps.values() for step in steps.values()]
+        return [moment for moment in moments if moment is not None]
+
+    async def register(self, worker: WorkerRecord) -> None:
+        """Announce a worker."""
+        self.worker_rows[worker.worker_id] = worker
+
+    async def renew(self, worker_id: str, lease_s: float) -> bool:
+        """Prolong a worker's life."""
+        worker = self.worker_rows.get(worker_id)
+        if worker is None:
+            return False
+        until = self._time() + dt.timedelta(seconds=lease_s)
+        self.worker_rows[worker_id] = msgspec.structs.replace(worker, alive_until=until)
+        return True
+
+    async def workers(self) -> list[WorkerRecord]:
+        """List the workers that were not given up."""
+        return list(self.worker_rows.values())
+
+    async def give_up(self, worker_ids: Sequence[str]) -> None:
+        """Take workers for dead."""
+        now = self._time()
+        for worker_id in worker_ids:
+            self.worker_rows.pop(worker_id, None)
+        for steps in self.rows.open_steps.values():
+            for step in steps.values():
+                if step.owner in worker_ids and not step.abandoned and step.state != "parked":
+                    step.due_at, step.hints = now, 0
+
+    async def purge(self, namespace: str, *, ended_before: dt.datetime, limit: int) -> int:
+        """Delete runs that ended long ago."""
+        old = [
+            key
+            for key, run in sorted(self.rows.runs.items())
+            if run.namespace == namespace and run.ended_at is not None and run.ended_at < ended_before
+        ]
+        for key in old[:limit]:
+            self.rows.forget(key)
+        return len(old[:limit])
+
+    async def close(self) -> None:
+        """Let go of the users' tables."""
+        if self._users_tables is not None:
+            self._users_tables.close()
+            self._users_tables = None
+
+    def _time(self) -> dt.datetime:
+        return dt.datetime.fromtimestamp(self._clock(), dt.UTC)
+
+    def _is_alive(self, worker_id: str) -> bool:
+        worker = self.worker_rows.get(worker_id)
+        return worker is not None and worker.alive_until > self._time()
+
+
+class MemoryTransaction:
+    """A transactional step over the twin."""
+
+    def __init__(self, store: MemoryStore, connection: sqlite3.Connection) -> None:
+        self._store = store
+        self._connection = connection
+        self.committed = False
+
+    @property
+    def connection(self) -> Any:
+        """The users' own tables."""
+        return self._connection
+
+    async def commit(self, append: Append) -> Appended:
+        """Write *append* with what the user's statements did."""
+        # One refused fact has written nothing; of several, those before it have.
+        before = copy.deepcopy(self._store.rows) if len(append.facts) > 1 else self._store.rows
+        (answer,) = self._store._append([append])  # noqa: SLF001 - the transaction is a part of its store
+        self.committed = all(verdict is Verdict.WRITTEN for verdict in answer.verdicts)
+        if not self.committed:
+            self._store.rows = before
+            answer.hints, answer.ended = [], []
+        return answer
+
+
+def _matches(run: RunRecord, which: RunFilter) -> bool:
+    return (
+        run.namespace == which.namespace
+        and (which.workflow is None or run.workflow == which.workflow)
+        and (which.status is None or run.status == which.status)
+        and not (which.open_only and run.ended)
+        and not (which.parked_only and run.parked is None)
+    )

@@ -1,0 +1,1 @@
+"""The revisions, in the order of their numbers. One that was released is never edited."""

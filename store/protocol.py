@@ -1,0 +1,151 @@
+"""What a store can do, whichever it is.
+
+``append`` is the only way a run changes; its rules are in ``ledger``, and every adapter passes one
+suite, ``tests/conformance/store``. All deadlines use the store's clock, which each answer tells.
+All methods raise ``StoreUnavailable``; reading a journal also ``Unreadable``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+import msgspec
+
+from tidewheel.journal.events import Entry, InvokeScheduled
+from tidewheel.store.append import Append, Appended, Hint
+from tidewheel.store.records import RunRecord, RunRef, StepRecord, TimerRecord, WorkerRecord
+
+
+class Loaded(msgspec.Struct, kw_only=True):
+    """A run as an activation needs it, all as of one moment."""
+
+    run: RunRecord
+    #: The current segment, or what follows the event that was asked for.
+    entries: list[Entry]
+    steps: list[StepRecord]
+    timers: list[TimerRecord]
+    #: The owners of steps that are believed to be alive.
+    alive: frozenset[str]
+    now: dt.datetime
+
+
+class LoadedStep(msgspec.Struct, kw_only=True):
+    """An open step as its executor needs it."""
+
+    run: RunRecord
+    step: StepRecord
+    event: InvokeScheduled
+    now: dt.datetime
+
+
+class DueTimer(msgspec.Struct, frozen=True):
+    """A timer that has to be fired."""
+
+    run: RunRef
+    path: str
+
+
+class DueStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A step that somebody has to look at; ``run_queue`` is where its run's workers are."""
+
+    run: RunRef
+    run_queue: str
+    step: StepRecord
+    owner_is_alive: bool
+
+
+class Due(msgspec.Struct, kw_only=True):
+    """What was due and is now the caller's to do; if it does not, it is due again a little later."""
+
+    now: dt.datetime
+    timers: list[DueTimer] = []
+    steps: list[DueStep] = []
+    #: Runs whose hint was lost, or not followed.
+    hints: list[Hint] = []
+    #: When the next thing will be due, as far as is known.
+    next_at: dt.datetime | None = None
+
+
+class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which runs to list, newest first; ``before`` is the key after which the last page ended."""
+
+    namespace: str
+    workflow: str | None = None
+    status: str | None = None
+    open_only: bool = False
+    parked_only: bool = False
+    limit: int = 50
+    before: bytes | None = None
+
+
+class Transaction(Protocol):
+    """A transaction of the user's own statements that ends with an append."""
+
+    @property
+    def connection(self) -> Any:
+        """What the user's code executes its statements on."""
+
+    async def commit(self, append: Append) -> Appended:
+        """Write *append* and commit both; if any of its facts is refused, neither is written."""
+
+
+class Store(Protocol):
+    """Journals, and who owes them what."""
+
+    async def append(self, batch: Sequence[Append]) -> list[Appended]:
+        """Write all of *batch* in one transaction; the answers are in its order.
+
+        Raises ``CommitUnknown`` where the commit may or may not have happened.
+        """
+
+    def transaction(self) -> AbstractAsyncContextManager[Transaction]:
+        """Begin a transactional step; leaving the block without a commit rolls everything back."""
+
+    # Reading
+
+    async def load(self, run: RunRef, *, after: int | None = None) -> Loaded | None:
+        """Read a run's current segment, or only what follows event *after* if that is in it."""
+
+    async def load_step(self, run: RunRef, path: str) -> LoadedStep | None:
+        """Read an open step and what scheduled it."""
+
+    async def find(self, run: RunRef) -> RunRecord | None:
+        """Read a run's row."""
+
+    async def journal(self, run: RunRef, *, after: int = -1) -> list[Entry] | None:
+        """Read a run's whole journal, or what follows event *after*."""
+
+    async def runs(self, which: RunFilter) -> list[RunRecord]:
+        """List runs."""
+
+    async def now(self) -> dt.datetime:
+        """Read the store's clock."""
+
+    async def changed(self, timeout_s: float) -> None:
+        """Return when something may have been written, by any process, or after *timeout_s*."""
+
+    # Looking after things
+
+    async def claim_due(self, *, limit: int) -> Due:
+        """Take what is due, at most *limit* of each kind, and put off when it is due again."""
+
+    async def register(self, worker: WorkerRecord) -> None:
+        """Announce a worker, or what it has now."""
+
+    async def renew(self, worker_id: str, lease_s: float) -> bool:
+        """Say that a worker is alive; False if it was given up, or never registered."""
+
+    async def workers(self) -> list[WorkerRecord]:
+        """List the workers that were not given up."""
+
+    async def give_up(self, worker_ids: Sequence[str]) -> None:
+        """Take these workers for dead: what they were executing is due now."""
+
+    async def purge(self, namespace: str, *, ended_before: dt.datetime, limit: int) -> int:
+        """Delete at most *limit* runs that ended before then, and all that is theirs; return how many."""
+
+    async def close(self) -> None:
+        """Let go. May be called twice."""

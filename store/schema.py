@@ -1,0 +1,256 @@
+"""The schema, as SQLAlchemy Core metadata: what migrations must arrive at, on SQLite and on Postgres.
+
+Times are integers, microseconds since the epoch (``Moment``), on both databases: SQLite has no type
+for them, comparing integers is exact and needs no time zone of a session, and rows can be moved
+from one database to the other as they are. Lists are JSON text.
+
+Every table begins with ``tidewheel_``, since a transactional step has the users' own tables in the same
+database. Every key leads with the run, so that what belongs to a run sits together. There are no
+foreign keys: rows are written by the ledger under the run's lock, and deleted with the run.
+
+The hot path does not use this module; it executes the statements in ``sqlite/sql``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Float,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+#: The table in which Alembic keeps the revision; its usual name may be the users' own.
+VERSION_TABLE = "tidewheel_version"
+
+metadata = MetaData()
+
+Moment = BigInteger
+
+
+def _partial(condition: str) -> dict[str, Any]:
+    """Return the keywords of an index over the rows for which *condition* holds."""
+    return {"sqlite_where": text(condition), "postgresql_where": text(condition)}
+
+
+runs = Table(
+    "tidewheel_runs",
+    metadata,
+    Column("run_key", LargeBinary, nullable=False),
+    Column("namespace", Text, nullable=False),
+    Column("run_id", Text, nullable=False),
+    Column("workflow", Text, nullable=False),
+    Column("version", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("queue", Text, nullable=False),
+    Column("parent_key", LargeBinary),
+    Column("idempotency_key", Text),
+    Column("phase", Text, nullable=False),
+    Column("cancelling", Boolean, nullable=False),
+    Column("paused", Boolean, nullable=False),
+    Column("last_seq", BigInteger, nullable=False),
+    Column("segment_seq", BigInteger, nullable=False),
+    Column("first_position", BigInteger, nullable=False),
+    Column("token", LargeBinary, nullable=False),
+    Column("owner_message", Text),
+    Column("wake_at", Moment),
+    Column("hints", Integer, nullable=False),
+    Column("deliveries", BigInteger, nullable=False),
+    Column("prev_seq", BigInteger),
+    Column("started_id", Text),
+    Column("has_unkeyed_steps", Boolean, nullable=False),
+    Column("has_numeric_keys", Boolean, nullable=False),
+    Column("strikes", Integer, nullable=False),
+    Column("parked", Text),
+    Column("parked_reason", Text),
+    Column("reply_to", Text, nullable=False),
+    Column("created_at", Moment, nullable=False),
+    Column("updated_at", Moment, nullable=False),
+    Column("ended_at", Moment),
+    PrimaryKeyConstraint("run_key", name="tidewheel_runs_pk"),
+    UniqueConstraint("namespace", "run_id", name="tidewheel_runs_by_id"),
+    CheckConstraint("length(run_key) = 16", name="tidewheel_runs_key_is_16_bytes"),
+    CheckConstraint("last_seq >= 0 AND segment_seq >= 0", name="tidewheel_runs_has_begun"),
+    CheckConstraint("segment_seq <= last_seq", name="tidewheel_runs_segment_has_begun"),
+    CheckConstraint("hints >= 0 AND strikes >= 0", name="tidewheel_runs_counts"),
+    CheckConstraint("ended_at IS NULL OR wake_at IS NULL", name="tidewheel_runs_ended_is_not_woken"),
+    CheckConstraint("parked IS NULL OR wake_at IS NULL", name="tidewheel_runs_parked_is_not_woken"),
+    CheckConstraint("ended_at IS NULL OR parked IS NULL", name="tidewheel_runs_ended_is_not_parked"),
+    sqlite_with_rowid=False,
+)
+Index(
+    "tidewheel_runs_by_idempotency_key",
+    runs.c.namespace,
+    runs.c.idempotency_key,
+    unique=True,
+    **_partial("idempotency_key IS NOT NULL"),
+)
+Index("tidewheel_runs_newest", runs.c.namespace, runs.c.run_key)
+Index("tidewheel_runs_to_wake", runs.c.wake_at, **_partial("wake_at IS NOT NULL"))
+Index("tidewheel_runs_ended", runs.c.namespace, runs.c.ended_at, **_partial("ended_at IS NOT NULL"))
+Index("tidewheel_runs_parked", runs.c.namespace, runs.c.run_key, **_partial("parked IS NOT NULL"))
+
+#: The journal. ``checksum`` is the CRC-32 of ``data``; the last three are there if a public event is.
+events = Table(
+    "tidewheel_events",
+    metadata,
+    Column("run_key", LargeBinary, nullable=False),
+    Column("run_seq", BigInteger, nullable=False),
+    Column("at", Moment, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("codec", Text, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+    Column("checksum", BigInteger, nullable=False),
+    Column("public_key", LargeBinary),
+    Column("prev_seq", BigInteger),
+    Column("public", LargeBinary),
+    PrimaryKeyConstraint("run_key", "run_seq", name="tidewheel_events_pk"),
+    CheckConstraint("run_seq >= 0", name="tidewheel_events_seq"),
+    CheckConstraint("prev_seq IS NULL OR prev_seq < run_seq", name="tidewheel_events_prev_seq"),
+    CheckConstraint("(public_key IS NULL) = (public IS NULL)", name="tidewheel_events_public"),
+    sqlite_with_rowid=False,
+)
+Index(
+    "tidewheel_events_by_public_key",
+    events.c.run_key,
+    events.c.public_key,
+    unique=True,
+    **_partial("public_key IS NOT NULL"),
+)
+
+#: Steps without a result.
+steps = Table(
+    "tidewheel_steps",
+    metadata,
+    Column("run_key", LargeBinary, nullable=False),
+    Column("path", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("function_name", Text, nullable=False),
+    Column("queue", Text, nullable=False),
+    Column("dispatch", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("attempt", BigInteger, nullable=False),
+    Column("scheduled_seq", BigInteger, nullable=False),
+    Column("scheduled_at", Moment, nullable=False),
+    Column("owner", Text),
+    Column("abandoned", Boolean, nullable=False),
+    Column("due_at", Moment),
+    Column("hints", Integer, nullable=False),
+    Column("start_by", Moment),
+    Column("close_by", Moment),
+    Column("heartbeat_s", Float),
+    Column("beat", LargeBinary),
+    Column("step_id", Text, nullable=False),
+    Column("key_part", Text, nullable=False),
+    Column("logical_attempt", BigInteger, nullable=False),
+    Column("started_id", Text),
+    Column("failed", Boolean, nullable=False),
+    Column("signal_id", Text),
+    PrimaryKeyConstraint("run_key", "path", name="tidewheel_steps_pk"),
+    CheckConstraint("attempt >= 0 AND hints >= 0", name="tidewheel_steps_counts"),
+    CheckConstraint(
+        "state IN ('scheduled', 'started', 'retrying', 'parked')", name="tidewheel_steps_state_is_known"
+    ),
+    CheckConstraint("state <> 'started' OR attempt > 0", name="tidewheel_steps_started_has_attempt"),
+    CheckConstraint("state <> 'parked' OR due_at IS NULL", name="tidewheel_steps_parked_is_not_due"),
+    CheckConstraint("NOT abandoned OR due_at IS NULL", name="tidewheel_steps_abandoned_is_not_due"),
+    sqlite_with_rowid=False,
+)
+Index("tidewheel_steps_due", steps.c.due_at, **_partial("due_at IS NOT NULL"))
+Index("tidewheel_steps_by_owner", steps.c.owner, **_partial("owner IS NOT NULL"))
+
+#: Timers that neither fired nor were cancelled.
+timers = Table(
+    "tidewheel_timers",
+    metadata,
+    Column("run_key", LargeBinary, nullable=False),
+    Column("path", Text, nullable=False),
+    Column("fire_at", Moment, nullable=False),
+    Column("due_at", Moment, nullable=False),
+    PrimaryKeyConstraint("run_key", "path", name="tidewheel_timers_pk"),
+    CheckConstraint("due_at >= fire_at", name="tidewheel_timers_not_early"),
+    sqlite_with_rowid=False,
+)
+Index("tidewheel_timers_due", timers.c.due_at)
+
+#: Promises of the current segment, by the names that outsiders know.
+promises = Table(
+    "tidewheel_promises",
+    metadata,
+    Column("run_key", LargeBinary, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("path", Text, nullable=False),
+    Column("resolved", Boolean, nullable=False),
+    PrimaryKeyConstraint("run_key", "name", name="tidewheel_promises_pk"),
+    sqlite_with_rowid=False,
+)
+
+#: The dedupe keys of facts that were written.
+facts_seen = Table(
+    "tidewheel_facts_seen",
+    metadata,
+    Column("run_key", LargeBinary, nullable=False),
+    Column("fact", Text, nullable=False),
+    PrimaryKeyConstraint("run_key", "fact", name="tidewheel_facts_seen_pk"),
+    sqlite_with_rowid=False,
+)
+
+#: The step ids that keyed steps used, with their highest logical attempt.
+step_ids = Table(
+    "tidewheel_step_ids",
+    metadata,
+    Column("run_key", LargeBinary, nullable=False),
+    Column("step_id", Text, nullable=False),
+    Column("attempt", BigInteger, nullable=False),
+    PrimaryKeyConstraint("run_key", "step_id", name="tidewheel_step_ids_pk"),
+    CheckConstraint("attempt >= 1", name="tidewheel_step_ids_attempt"),
+    sqlite_with_rowid=False,
+)
+
+#: What the event bus is owed: a range of a run's events per commit, and how telling it went so far.
+outbox = Table(
+    "tidewheel_outbox",
+    metadata,
+    Column("run_key", LargeBinary, nullable=False),
+    Column("first_seq", BigInteger, nullable=False),
+    Column("last_seq", BigInteger, nullable=False),
+    Column("created_at", Moment, nullable=False),
+    Column("due_at", Moment, nullable=False),
+    Column("attempts", Integer, nullable=False, server_default="0"),
+    Column("claimed_by", Text),
+    Column("claimed_until", Moment),
+    Column("last_error", Text),
+    PrimaryKeyConstraint("run_key", "first_seq", name="tidewheel_outbox_pk"),
+    CheckConstraint("first_seq >= 0 AND first_seq <= last_seq", name="tidewheel_outbox_range"),
+    CheckConstraint("attempts >= 0", name="tidewheel_outbox_attempts"),
+    sqlite_with_rowid=False,
+)
+Index("tidewheel_outbox_due", outbox.c.due_at)
+
+workers = Table(
+    "tidewheel_workers",
+    metadata,
+    Column("worker_id", Text, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("pid", BigInteger, nullable=False),
+    Column("began", Text, nullable=False),
+    Column("queues", Text, nullable=False),
+    Column("workflows", Text, nullable=False),
+    Column("started_at", Moment, nullable=False),
+    Column("alive_until", Moment, nullable=False),
+    PrimaryKeyConstraint("worker_id", name="tidewheel_workers_pk"),
+    sqlite_with_rowid=False,
+)

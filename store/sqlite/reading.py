@@ -1,0 +1,98 @@
+"""What can be asked of the file without writing: one function per question, each over one snapshot."""
+
+from __future__ import annotations
+
+import datetime as dt
+import sqlite3
+
+import msgspec
+
+from tidewheel.journal.events import Entry, InvokeScheduled
+from tidewheel.journal.status import Phase, RunState
+from tidewheel.store.protocol import Loaded, LoadedStep, RunFilter
+from tidewheel.store.records import RunRecord, RunRef, StepRecord, WorkerRecord
+from tidewheel.store.sqlite.columns import RUN, STEP, TIMER, WORKER, micros
+from tidewheel.store.sqlite.journal_reading import read_entries
+from tidewheel.store.sqlite.statements import statements
+
+_RUNS = statements("runs")
+_OPEN = statements("open")
+_KEEPING = statements("keeping")
+#: Greater than any key, which has sixteen bytes.
+_AFTER_ALL = b"\xff" * 17
+#: What a row can hold, as the statement ``list`` writes it, by the contract's word for it.
+_STATES: dict[str, list[str]] = {}
+for _phase in Phase:
+    for _cancelling in (False, True):
+        for _paused in (False, True):
+            _word = RunState(_phase, None, _cancelling, _paused).public_status
+            _STATES.setdefault(_word, []).append(f"{_phase.value}{_cancelling:d}{_paused:d}")
+
+
+def find(connection: sqlite3.Connection, ref: RunRef) -> RunRecord | None:
+    """Read a run's row."""
+    row = connection.execute(_RUNS["by_ref"], ref).fetchone()
+    return None if row is None else RUN.record(row)
+
+
+def load(connection: sqlite3.Connection, ref: RunRef, after: int | None, now: dt.datetime) -> Loaded | None:
+    """Read a run's current segment, or what follows *after*."""
+    run = find(connection, ref)
+    if run is None:
+        return None
+    first = run.segment_seq if after is None or after < run.segment_seq else after + 1
+    steps = _steps(connection, run.key)
+    alive: frozenset[str] = frozenset()
+    if any(step.owner is not None for step in steps):
+        owners = connection.execute(_KEEPING["alive_owners"], (run.key, micros(now)))
+        alive = frozenset(owner for (owner,) in owners)
+    return Loaded(
+        run=run,
+        entries=read_entries(connection, run.key, first, run.last_seq),
+        steps=steps,
+        timers=[TIMER.record(row) for row in connection.execute(_OPEN["timers"], (run.key,))],
+        alive=alive,
+        now=now,
+    )
+
+
+def _steps(connection: sqlite3.Connection, key: bytes) -> list[StepRecord]:
+    return [STEP.record(row) for row in connection.execute(_OPEN["steps"], (key,))]
+
+
+def load_step(connection: sqlite3.Connection, ref: RunRef, path: str, now: dt.datetime) -> LoadedStep | None:
+    """Read an open step and what scheduled it."""
+    run = find(connection, ref)
+    row = None if run is None else connection.execute(_OPEN["step"], (run.key, path)).fetchone()
+    if run is None or row is None:
+        return None
+    step = STEP.record(row)
+    (entry,) = read_entries(connection, run.key, step.scheduled_seq, step.scheduled_seq)
+    assert isinstance(entry.event, InvokeScheduled)
+    return LoadedStep(run=run, step=step, event=entry.event, now=now)
+
+
+def journal(connection: sqlite3.Connection, ref: RunRef, after: int) -> list[Entry] | None:
+    """Read a run's journal, or what follows *after*."""
+    run = find(connection, ref)
+    return None if run is None else read_entries(connection, run.key, after + 1, run.last_seq)
+
+
+def runs(connection: sqlite3.Connection, which: RunFilter) -> list[RunRecord]:
+    """List runs, newest first."""
+    states = None if which.status is None else msgspec.json.encode(_STATES.get(which.status, [])).decode()
+    asked = {
+        "namespace": which.namespace,
+        "before": _AFTER_ALL if which.before is None else which.before,
+        "workflow": which.workflow,
+        "states": states,
+        "open_only": which.open_only,
+        "limit_max": which.limit,
+    }
+    statement = _RUNS["list_parked" if which.parked_only else "list"]
+    return [RUN.record(row) for row in connection.execute(statement, asked)]
+
+
+def workers(connection: sqlite3.Connection) -> list[WorkerRecord]:
+    """List the workers that were not given up."""
+    return [WORKER.record(row) for row in connection.execute(_KEEPING["workers"])]

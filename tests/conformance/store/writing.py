@@ -1,0 +1,79 @@
+"""A process that writes to a store: ``python writing.py FILE WHAT ...``. It answers on standard output."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from tidewheel.store.append import Append, Signalled, Start
+from tidewheel.store.records import RunRef
+from tidewheel.store.sqlite.store import SqliteStore
+
+RUN = RunRef("default", "r")
+
+
+def say(*words: object) -> None:
+    """Answer the test, at once."""
+    sys.stdout.write(" ".join(map(str, words)) + "\n")
+    sys.stdout.flush()
+
+
+async def signals(store: SqliteStore, count: str) -> None:
+    """Send signals with the keys 0, 1, ..., each twice at once; say how many were written."""
+    written = 0
+    for number in range(int(count)):
+        append = Append(run=RUN, facts=(Signalled(name="go", key=str(number)),))
+        for (answer,) in await asyncio.gather(store.append([append]), store.append([append])):
+            written += answer.verdicts[0].value == "written"
+    say(written)
+
+
+async def starts(store: SqliteStore, count: str) -> None:
+    """Start runs with one idempotency key; say how many were new, and the name of the run."""
+    start = Start(workflow="w", queue="q", input=[], idempotency_key="once")
+    new, names = 0, set()
+    for number in range(int(count)):
+        name = f"{id(store)}-{number}"
+        (answer,) = await store.append([Append(run=RunRef("default", name), start=start)])
+        new += not answer.existed
+        names.add(answer.run.run_id)
+    say(new, *names)
+
+
+async def claims(store: SqliteStore, count: str) -> None:
+    """Claim what is due, a little at a time; say which runs were got."""
+    names = []
+    for _ in range(int(count)):
+        names += [hint.run.run_id for hint in (await store.claim_due(limit=3)).hints]
+    say(*names)
+
+
+async def endless(store: SqliteStore) -> None:
+    """Append three signals at a time until killed; say the number of each append that was answered."""
+    for number in range(1_000_000):
+        facts = tuple(Signalled(name="go", payload=number, key=f"{number}-{part}") for part in range(3))
+        await store.append([Append(run=RUN, facts=facts)])
+        say(number)
+
+
+WORK: dict[str, Callable[..., Awaitable[None]]] = {
+    "signals": signals,
+    "starts": starts,
+    "claims": claims,
+    "endless": endless,
+}
+
+
+async def main(path: str, what: str, *arguments: str) -> None:
+    """Open the store and do what is asked for, once the test says so."""
+    say("ready")
+    sys.stdin.readline()
+    store = await SqliteStore.open(Path(path))
+    await WORK[what](store, *arguments)
+    await store.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))
