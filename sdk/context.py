@@ -7,13 +7,13 @@ that return a promise: await it now, later, or hand it to ``asyncio.gather``.
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from typing import Any, NoReturn, TypeVar, overload
 
 from tidewheel.journal import events as ev
 from tidewheel.journal.errors import InvalidRequest
-from tidewheel.journal.retry import ONCE
 from tidewheel.replay.commands import Commands
 from tidewheel.replay.execution import Execution
 from tidewheel.sdk import payload
@@ -150,11 +150,11 @@ class Context:
             kind="operation",
             function_name=_operation_name(fn),
             input=payload.encode_args(hints, args),
-            retry_policy=options.retry or ONCE,
+            retry_policy=options.retry,
             limits=options.limits(ev.InvokeLimits()),
         )
         decoder = _OperationDecoder(key, hints.returns)
-        promise = self._commands.invoke(schedule, decoder, key=key, execute=lambda: fn(*args))
+        promise = self._commands.invoke(schedule, decoder, key=key, execute=functools.partial(fn, *args))
         return typed(promise)
 
     def join_set(self) -> JoinSet:

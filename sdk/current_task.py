@@ -28,6 +28,15 @@ class CurrentTask:
     #: What the previous attempt last passed to ``heartbeat``.
     last_heartbeat: Any = None
     _beat: Callable[[Any], None] = field(default=_unheard, repr=False)
+    _connection: Any = field(default=None, repr=False)
+
+    @property
+    def connection(self) -> Any:
+        """The database connection whose work commits with the step's result."""
+        if self._connection is None:
+            message = "this step has no connection: declare it with @app.task(transactional=True)"
+            raise InvalidRequest(message)
+        return self._connection
 
     def heartbeat(self, details: Any = None) -> None:
         """Say that the step is alive; *details* reach the next attempt if this one is lost."""

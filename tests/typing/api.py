@@ -8,7 +8,21 @@ import uuid
 from dataclasses import dataclass
 from typing import Any, assert_type
 
-from tidewheel import App, Context, CurrentTask, DurablePromise, Retry, current_task
+from tidewheel import (
+    App,
+    Client,
+    Context,
+    CurrentTask,
+    DurablePromise,
+    Handle,
+    Retry,
+    SyncClient,
+    SyncHandle,
+    current_task,
+)
+from tidewheel.journal.events import Entry
+from tidewheel.journal.public import PublicEvent
+from tidewheel.journal.snapshot import RunSnapshot
 from tidewheel.testing import Environment, ReplayReport, replay, verify
 
 
@@ -89,3 +103,35 @@ async def scenario() -> None:
         assert_type(await handle.result(timeout=60), str)
         assert_type(replay(fulfil, await handle.journal()), ReplayReport)
         assert verify(await handle.journal()) == []
+
+
+async def service() -> None:
+    """The client and its handles."""
+    async with await Client.connect(store="sqlite:///orders.db", namespace="blue") as client:
+        handle = await client.start(fulfil, Order("1"), run_id="order-1", idempotency_key="k", queue="q")
+        assert_type(handle, Handle[str])
+        assert_type(await client.start("fulfil", {"id": "1"}), Handle[Any])
+        assert_type(client.handle("order-1:1"), Handle[Any])
+        assert_type(handle.run_id, str)
+        assert_type(handle.mismatch, bool)
+        assert_type(await handle.result(timeout=dt.timedelta(minutes=1)), str)
+        assert_type(await handle.status(), str)
+        assert_type(await handle.describe(), RunSnapshot)
+        assert_type(await handle.journal(), list[Entry])
+        assert_type(await handle.events(), list[PublicEvent])
+        assert_type(await handle.state(), dict[str, Any])
+        await handle.signal("approval", {"by": "me"}, request_id="r-1")
+        await handle.resolve("external", 1)
+        await handle.reject("external", "no")
+        await handle.cancel(reason="no longer needed")
+        assert_type([run.run_id for run in await client.runs(workflow="fulfil", open_only=True)], list[str])
+
+
+def script() -> None:
+    """The same, blocking."""
+    with SyncClient.connect() as client:
+        handle = client.start(fulfil, Order("1"))
+        assert_type(handle, SyncHandle[str])
+        assert_type(handle.result(60), str)
+        assert_type(client.start("fulfil", {"id": "1"}), SyncHandle[Any])
+        assert_type(client.handle("order-1").describe(), RunSnapshot)

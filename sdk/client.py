@@ -1,0 +1,191 @@
+"""``Client``: starts runs and finds them again.
+
+What a caller passes is checked here, at the door, before anything is written: names, ids, the number
+and types of arguments, sizes. A start is committed in the store, then hinted at through the broker;
+from the commit on the run is there, whatever happens to the hint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any, Self, TypeVar, overload
+
+from tidewheel.broker.opening import open_broker
+from tidewheel.broker.protocol import Broker
+from tidewheel.journal.ids import check_name, check_run_id
+from tidewheel.sdk.connection import Connection
+from tidewheel.sdk.door import check_any_run_id, check_page_size, check_status
+from tidewheel.sdk.handle import Handle
+from tidewheel.sdk.limits import Limits
+from tidewheel.sdk.settings import ConnectionSettings
+from tidewheel.sdk.starting import start_of
+from tidewheel.store.append import Append, Await
+from tidewheel.store.opening import open_store
+from tidewheel.store.protocol import RunFilter, Store
+from tidewheel.store.records import RunRecord
+
+R = TypeVar("R")
+
+
+class Client:
+    """Starts runs and finds them again. Belongs to the event loop it was connected in.
+
+    ``async with await Client.connect() as client`` closes it at the end of the block.
+    """
+
+    def __init__(self, connection: Connection, *, owned: contextlib.AsyncExitStack | None = None) -> None:
+        """Use *connection*; *owned* is closed with the client. ``connect`` is how users make one."""
+        self._connection = connection
+        self._owned = owned or contextlib.AsyncExitStack()
+
+    @classmethod
+    async def connect(
+        cls,
+        store: str | Store | None = None,
+        broker: str | Broker | None = None,
+        namespace: str | None = None,
+        *,
+        limits: Limits | None = None,
+        token_bytes: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> Self:
+        """Connect to *store* and *broker*: URLs, else ``TIDEWHEEL_*``, else the embedded default.
+
+        Objects are used as they are and stay the caller's to close. The store has to be there;
+        a broker that is away only makes things slower. *token_bytes* gives chance.
+        """
+        settings = ConnectionSettings.from_environment(
+            store=store if isinstance(store, str) else None,
+            broker=broker if isinstance(broker, str) else None,
+            namespace=namespace,
+        )
+        limits = limits or Limits.from_environment()
+        async with contextlib.AsyncExitStack() as opened:
+            if store is None or isinstance(store, str):
+                the_store = await open_store(settings.store)
+                opened.push_async_callback(the_store.close)
+            else:
+                the_store = store
+            if broker is None or isinstance(broker, str):
+                the_broker = open_broker(settings.broker, store_url=settings.store)
+                opened.push_async_callback(the_broker.close)
+            else:
+                the_broker = broker
+            connection = Connection(
+                the_store,
+                the_broker,
+                settings.namespace,
+                limits=limits,
+                now=await the_store.now(),
+                token_bytes=token_bytes,
+            )
+            return cls(connection, owned=opened.pop_all())
+
+    async def close(self) -> None:
+        """Let go of what ``connect`` opened; whoever waits for a result is told. May be called twice."""
+        await self._connection.close()
+        await self._owned.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<Client of namespace {self.namespace!r}>"
+
+    @property
+    def namespace(self) -> str:
+        """The namespace whose runs this client sees."""
+        return self._connection.namespace
+
+    async def listen(self) -> bool:
+        """Be told when runs end, from now on; return whether that is possible.
+
+        ``result`` does this by itself. A client that starts runs in order to wait for them may do it
+        before: then each start says in the same write that its end is awaited.
+        """
+        self._connection.check_usable()
+        return await self._connection.replies.listen()
+
+    @overload
+    async def start(
+        self,
+        workflow: Callable[..., Awaitable[R]],
+        *args: Any,
+        run_id: str | None = ...,
+        idempotency_key: str | None = ...,
+        queue: str | None = ...,
+    ) -> Handle[R]: ...
+    @overload
+    async def start(
+        self,
+        workflow: str,
+        *args: Any,
+        run_id: str | None = ...,
+        idempotency_key: str | None = ...,
+        queue: str | None = ...,
+    ) -> Handle[Any]: ...
+    async def start(
+        self,
+        workflow: str | Callable[..., Any],
+        *args: Any,
+        run_id: str | None = None,
+        idempotency_key: str | None = None,
+        queue: str | None = None,
+    ) -> Handle[Any]:
+        """Start a run, or return the one that has this id or key already.
+
+        By its function a workflow's arguments are checked here; by its name they are checked by the
+        worker. ``handle.mismatch`` tells that the run was there with another workflow or input. Raises
+        ``InvalidRequest`` and ``StoreUnavailable``; then nothing was started.
+        """
+        self._connection.check_usable()
+        start, returns = start_of(
+            workflow, args, idempotency_key=idempotency_key, queue=queue, limits=self._connection.limits
+        )
+        chosen = self._connection.free_run_id(start.workflow) if run_id is None else check_run_id(run_id)
+        replies = self._connection.replies
+        mark = Await(reply_to=replies.queue) if replies.is_listening else None
+        request = Append(run=self._connection.ref(chosen), start=start, mark=mark)
+        answer = await self._connection.append(request)
+        return Handle(
+            self._connection,
+            answer.run.run_id,
+            returns=returns,
+            mismatch=answer.mismatch,
+            is_awaited=mark is not None,
+        )
+
+    def handle(self, run_id: str) -> Handle[Any]:
+        """Return a handle of a run, or of a child run such as ``order-42:1``; nothing is read yet."""
+        self._connection.check_open()
+        return Handle(self._connection, check_any_run_id(run_id))
+
+    async def runs(
+        self,
+        *,
+        workflow: str | None = None,
+        status: str | None = None,
+        open_only: bool = False,
+        parked_only: bool = False,
+        limit: int = 50,
+        before: bytes | None = None,
+    ) -> list[RunRecord]:
+        """List runs, newest first; the next page is *before* the ``key`` of the last one of this."""
+        self._connection.check_usable()
+        which = RunFilter(
+            namespace=self.namespace,
+            workflow=None if workflow is None else check_name(workflow, "workflow"),
+            status=None if status is None else check_status(status),
+            open_only=open_only,
+            parked_only=parked_only,
+            limit=check_page_size(limit),
+            before=before,
+        )
+        return await self._connection.store.runs(which)

@@ -1,0 +1,159 @@
+"""What a client and its handles share: the store, the broker, and how a write is made.
+
+A write is committed first and hinted at after. A hint that cannot be published is no error: the
+run's row says that a wake-up is owed, and the keeper publishes it again. There is no thread, no
+clock but the event loop's and no chance but *token_bytes* in here, so that a simulation can have all three.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+from collections.abc import Callable, Sequence
+
+from tidewheel.broker.errors import Unroutable
+from tidewheel.broker.message import Publication, address
+from tidewheel.broker.protocol import Broker
+from tidewheel.broker.topology import work_topology
+from tidewheel.journal.errors import InvalidRequest, TidewheelError
+from tidewheel.sdk.hinting import publications
+from tidewheel.sdk.limits import Limits
+from tidewheel.sdk.replies import Replies
+from tidewheel.store.append import Append, Appended
+from tidewheel.store.errors import CommitUnknown, StoreUnavailable
+from tidewheel.store.protocol import Store
+from tidewheel.store.records import RunRef
+
+logger = logging.getLogger("tidewheel.client")
+
+#: A commit whose reply was lost is repeated after these many seconds; then the caller is told.
+REPEAT_PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+#: A broker that takes longer than this to take a hint does not hold up the caller.
+HINT_TIMEOUT_S = 5.0
+
+#: Crockford's base 32, in lower case: sorts as the number does, and has no i, l, o, u.
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_TIME_DIGITS, _CHANCE_DIGITS = 9, 11
+
+
+class Connection:
+    """One client's way to the store and the broker."""
+
+    def __init__(
+        self,
+        store: Store,
+        broker: Broker,
+        namespace: str,
+        *,
+        limits: Limits,
+        now: dt.datetime,
+        token_bytes: Callable[[int], bytes],
+    ) -> None:
+        """Connect to what is open already; *now* is the store's time at this moment."""
+        self.store = store
+        self.broker = broker
+        self.namespace = namespace
+        self.limits = limits
+        self._token_bytes = token_bytes
+        self._loop = asyncio.get_running_loop()
+        #: The store's time at the moment zero of the loop's clock.
+        self._epoch_s = now.timestamp() - self._loop.time()
+        self.replies = Replies(broker, self.token())
+        self._is_hinting = True
+        self._closed = False
+
+    def token(self) -> str:
+        """Return a text that nobody else has."""
+        return self._token_bytes(16).hex()
+
+    def free_run_id(self, workflow: str) -> str:
+        """Return an id that no run has: the workflow, then the time and chance; later ones sort later."""
+        milliseconds = int((self._epoch_s + self._loop.time()) * 1000)
+        chance = int.from_bytes(self._token_bytes(8), "big")
+        return f"{workflow}-{_digits(milliseconds, _TIME_DIGITS)}{_digits(chance, _CHANCE_DIGITS)}"
+
+    def ref(self, run_id: str) -> RunRef:
+        """Return the run of this id in the client's namespace."""
+        return RunRef(self.namespace, run_id)
+
+    def check_open(self) -> None:
+        """Refuse the use of a client that was closed."""
+        if self._closed:
+            raise InvalidRequest("this client was closed; connect another one")
+
+    def check_usable(self) -> None:
+        """Refuse the use of a client that was closed, or in another event loop than its own."""
+        self.check_open()
+        if asyncio.get_running_loop() is not self._loop:
+            raise InvalidRequest("this client belongs to another event loop; connect one in this loop")
+
+    async def append(self, request: Append) -> Appended:
+        """Commit *request*, then wake whom it concerns; say what became of it."""
+        self.check_usable()
+        answer = await append_for_sure(self.store, request)
+        await self._publish(answer)
+        return answer
+
+    async def close(self) -> None:
+        """Stop listening for replies. May be called twice."""
+        self._closed = True
+        await self.replies.close()
+
+    # Hints
+
+    async def _publish(self, answer: Appended) -> None:
+        """Publish what *answer* owes, as far as that can be done; say so once where it cannot."""
+        wanted = publications(answer, own_queue=self.replies.queue)
+        if not wanted:
+            return
+        try:
+            async with asyncio.timeout(HINT_TIMEOUT_S):
+                await self._publish_or_declare(wanted, sorted({hint.queue for hint in answer.hints}))
+        except (TidewheelError, TimeoutError) as problem:
+            if self._is_hinting:
+                why = str(problem) or f"the broker took longer than {HINT_TIMEOUT_S:g} s"
+                logger.warning(
+                    "the work is stored, but no worker was told: %s; the keeper will tell one", why
+                )
+            self._is_hinting = False
+        else:
+            self._is_hinting = True
+
+    async def _publish_or_declare(self, wanted: Sequence[Publication], queues: Sequence[str]) -> None:
+        """Publish; where one of *queues* is not there yet, make it, so that the hint waits for a worker."""
+        try:
+            await self.broker.publish(wanted)
+        except Unroutable as problem:
+            await self.broker.declare(work_topology(self.namespace, queues))
+            lost = [publication for publication in wanted if address(publication) in problem.addresses]
+            await self.broker.publish(lost)
+
+
+async def append_for_sure(store: Store, request: Append) -> Appended:
+    """Commit *request*; where the reply is lost, repeat it until the store says what became of it.
+
+    Raises ``StoreUnavailable`` if nothing was written, ``CommitUnknown`` if nobody can tell.
+    """
+    unknown: CommitUnknown | None = None
+    for pause_s in (*REPEAT_PAUSES_S, None):
+        try:
+            (answer,) = await store.append([request])
+            return answer
+        except CommitUnknown as problem:
+            unknown = problem
+        except StoreUnavailable:
+            # Nothing was written now, but an earlier try may have been: that is what has to be found out.
+            if unknown is None:
+                raise
+        if pause_s is not None:
+            await asyncio.sleep(pause_s)
+    raise CommitUnknown(
+        f"it is not known whether this was written for run {request.run.run_id!r}; ask again with the same "
+        f"id or key, which changes nothing if it was: {unknown}"
+    ) from unknown
+
+
+def _digits(number: int, count: int) -> str:
+    """Return the lowest *count* digits of *number* in base 32."""
+    return "".join(_ALPHABET[number >> 5 * place & 31] for place in reversed(range(count)))

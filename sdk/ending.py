@@ -1,0 +1,126 @@
+"""How a client waits for the end of a run: told by a worker, with a look now and then as the net.
+
+Rule 1: whoever waits is registered before it looks, so an end in between is not missed.
+Rule 2: registering is one write, made once; a start can carry it.
+Rule 3: a reply only says that looking is worth while. Without any, looks come 0.5, 1, 2, ... 10 s apart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+
+from tidewheel.journal import events as ev
+from tidewheel.sdk.connection import Connection
+from tidewheel.sdk.errors import NotFound
+from tidewheel.sdk.replies import LISTEN_TIMEOUT_S
+from tidewheel.store.append import Append, Await
+from tidewheel.store.errors import StoreUnavailable
+from tidewheel.store.records import RunRecord, RunRef
+
+logger = logging.getLogger("tidewheel.client")
+
+LOOK_FIRST_S, LOOK_MAX_S = 0.5, 10.0
+#: Looks that may fail one after the other before whoever waits is told.
+FAILED_LOOKS_MAX = 5
+
+
+class Ending:
+    """The end of one run, for as long as somebody waits for it."""
+
+    def __init__(self, connection: Connection, run: RunRef, *, is_awaited: bool) -> None:
+        self._connection = connection
+        self._run = run
+        self._is_awaited = is_awaited
+        self._terminal: ev.Event | None = None
+        #: The run's row when it was last looked at.
+        self._seen: RunRecord | None = None
+        self._failed_looks = 0
+
+    async def wait(self, limit_s: float | None) -> ev.Event:
+        """Return the event that ended the run, or raise ``TimeoutError`` after *limit_s* seconds.
+
+        The limit bounds the waiting; a look at the store that is under way is not cut off.
+        """
+        if self._terminal is not None:
+            return self._terminal
+        loop = asyncio.get_running_loop()
+        deadline_s = None if limit_s is None else loop.time() + limit_s
+        if limit_s is None or limit_s > 0:
+            await self._connection.replies.listen(LISTEN_TIMEOUT_S if limit_s is None else limit_s)
+        with self._connection.replies.expected(self._run) as told:
+            found = await self._look()
+            pause_s = LOOK_FIRST_S
+            while found is None:
+                left_s = pause_s if deadline_s is None else min(pause_s, deadline_s - loop.time())
+                if left_s <= 0:
+                    raise TimeoutError(self._still_open(limit_s))
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(left_s):
+                        await told.wait()
+                told.clear()
+                self._connection.check_usable()
+                found = await self._look_again()
+                pause_s = min(2 * pause_s, LOOK_MAX_S)
+        self._terminal = found
+        return found
+
+    async def _look_again(self) -> ev.Event | None:
+        """Look; a store that is away for a moment does not end the waiting."""
+        try:
+            found = await self._look()
+        except StoreUnavailable as problem:
+            self._failed_looks += 1
+            if self._failed_looks >= FAILED_LOOKS_MAX:
+                raise
+            logger.warning("run %s cannot be looked at, will try again: %s", self._run.run_id, problem)
+            return None
+        self._failed_looks = 0
+        return found
+
+    async def _look(self) -> ev.Event | None:
+        """Return the run's end if it is there; else see to it that a worker tells when it is."""
+        replies = self._connection.replies
+        if self._is_awaited or not replies.is_listening:
+            return await self._find()
+        answer = await self._connection.append(Append(run=self._run, mark=Await(reply_to=replies.queue)))
+        if answer.last_seq < 0:
+            raise not_found(self._run)
+        self._is_awaited = True
+        return await self._read(answer.last_seq) if answer.ended else None
+
+    async def _find(self) -> ev.Event | None:
+        before, record = self._seen, await self._connection.store.find(self._run)
+        if record is None:
+            raise not_found(self._run)
+        self._seen = record
+        if record.ended:
+            return await self._read(record.last_seq)
+        if record.parked is not None and (before is None or before.parked != record.parked):
+            logger.warning(
+                "run %s is parked (%s: %s); still waiting for its result",
+                self._run.run_id,
+                record.parked,
+                record.parked_reason,
+            )
+        return None
+
+    async def _read(self, last_seq: int) -> ev.Event:
+        """Return the event that ended the run: nothing follows it."""
+        entries = await self._connection.store.journal(self._run, after=last_seq - 1)
+        if not entries:
+            raise not_found(self._run)
+        return entries[-1].event
+
+    def _still_open(self, limit_s: float | None) -> str:
+        words = f"run {self._run.run_id} did not end within {limit_s:g} seconds"
+        if self._seen is None:
+            return words
+        parked = f", parked: {self._seen.parked_reason}" if self._seen.parked is not None else ""
+        return f"{words}: it is {self._seen.status}{parked}"
+
+
+def not_found(run: RunRef) -> NotFound:
+    """Say that there is no such run."""
+    return NotFound(f"there is no run {run.run_id!r} in namespace {run.namespace!r}")

@@ -1,0 +1,113 @@
+"""How a client is told that a run has ended: one queue, one consumer, any number of waiters.
+
+The queue is made when somebody first waits. A reply is a hint like any other: it says that looking
+is worth while, and who waits looks now and then anyway. So nothing in here ever fails a caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterator
+
+from tidewheel.broker.errors import PoisonMessage
+from tidewheel.broker.message import Message
+from tidewheel.broker.protocol import Broker
+from tidewheel.broker.topology import reply_queue, reply_topology
+from tidewheel.broker.work_items import RunEnded, read_item
+from tidewheel.journal.errors import TidewheelError
+from tidewheel.store.records import RunRef
+
+logger = logging.getLogger("tidewheel.client")
+
+PREFETCH = 100
+#: A broker that cannot be listened to is tried again after this long, then twice as long, and so on.
+RETRY_FIRST_S, RETRY_MAX_S = 0.5, 30.0
+#: Who waits for a run does not wait longer than this for the queue to be there.
+LISTEN_TIMEOUT_S = 5.0
+
+
+class Replies:
+    """The replies of one client."""
+
+    def __init__(self, broker: Broker, client: str) -> None:
+        self._broker = broker
+        self._client = client
+        self.queue = reply_queue(client)
+        #: Who waits for which run: each gets an event of its own.
+        self._waiting: dict[RunRef, set[asyncio.Event]] = {}
+        self._consumer: asyncio.Task[None] | None = None
+        self._tried = asyncio.Event()
+        self.is_listening = False
+
+    @contextlib.contextmanager
+    def expected(self, run: RunRef) -> Iterator[asyncio.Event]:
+        """Give an event that is set when *run* may have ended. Whoever waits for it clears it."""
+        told = asyncio.Event()
+        self._waiting.setdefault(run, set()).add(told)
+        try:
+            yield told
+        finally:
+            waiting = self._waiting[run]
+            waiting.discard(told)
+            if not waiting:
+                del self._waiting[run]
+
+    async def listen(self, timeout_s: float = LISTEN_TIMEOUT_S) -> bool:
+        """Begin to listen, if that was not done; tell whether replies can reach this client by now."""
+        if self._consumer is None:
+            self._consumer = asyncio.create_task(self._consume(), name="tidewheel-replies")
+        if not self._tried.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(timeout_s, LISTEN_TIMEOUT_S)):
+                    await self._tried.wait()
+        return self.is_listening
+
+    async def close(self) -> None:
+        """Stop listening, remove the queue, and let everybody who waits look. May be called twice."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            consumer.cancel()
+            await asyncio.wait([consumer])
+            with contextlib.suppress(TidewheelError, TimeoutError):
+                async with asyncio.timeout(LISTEN_TIMEOUT_S):
+                    await self._broker.delete_queue(self.queue)
+        self._tell_all()
+
+    async def _consume(self) -> None:
+        """Listen for as long as the client lives, whatever happens to the broker."""
+        retry_s = RETRY_FIRST_S
+        while True:
+            try:
+                await self._broker.declare(reply_topology(self._client))
+                async with self._broker.consume(self.queue, prefetch=PREFETCH) as deliveries:
+                    self.is_listening, retry_s = True, RETRY_FIRST_S
+                    self._tried.set()
+                    self._tell_all()  # what was said while nobody listened is lost
+                    async for delivery in deliveries:
+                        self._take(delivery.message)
+                        await delivery.acknowledge()
+            except Exception as problem:  # noqa: BLE001 - whatever it is, looking now and then goes on
+                if retry_s == RETRY_FIRST_S:
+                    logger.warning("cannot be told that runs have ended, so looks now and then: %s", problem)
+            finally:
+                self.is_listening = False
+                self._tried.set()
+            await asyncio.sleep(retry_s)
+            retry_s = min(2 * retry_s, RETRY_MAX_S)
+
+    def _take(self, message: Message) -> None:
+        try:
+            item = read_item(message)
+        except PoisonMessage as problem:
+            logger.warning("a reply that says nothing was dropped: %s", problem)
+            return
+        if isinstance(item, RunEnded):
+            for told in self._waiting.get(RunRef(item.namespace, item.run_id), ()):
+                told.set()
+
+    def _tell_all(self) -> None:
+        for waiting in self._waiting.values():
+            for told in waiting:
+                told.set()

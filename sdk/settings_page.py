@@ -1,0 +1,87 @@
+"""The text of ``docs/configuration.md``, generated from the classes of settings.
+
+``python -m tidewheel.sdk.settings_page > docs/configuration.md`` writes it. Classes of folders above
+this one are named on the command line, as ``module:Class``, and follow in that order.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from tidewheel.journal.wording import code, said, table
+from tidewheel.sdk.limits import Limits
+from tidewheel.sdk.settings import ConnectionSettings, Field, Settings, Unit, fields_of
+
+INTRO: Final = """\
+# Configuration
+
+A flag or an argument comes first, then the environment variable, then the default. Durations are in
+seconds; switches are `1` or `0`, `true` or `false`; lists have commas between. A variable that is set to
+nothing counts as not set. A value that cannot work is refused at the start, by name.
+
+This page is generated from the code, by `make docs`.
+"""
+#: The settings of clients, which every other process reads too.
+CLASSES: Final[tuple[type[Settings], ...]] = (ConnectionSettings, Limits)
+
+_KIB: Final = 1024
+
+
+def document(classes: Iterable[type[Settings]]) -> str:
+    """Return the page: a table for each of *classes*, a row for each key."""
+    return "\n".join([INTRO, *(_section(cls) for cls in classes)])
+
+
+def _section(cls: type[Settings]) -> str:
+    rows = [[code(field.key.variable), _default(field), field.key.meaning] for field in fields_of(cls)]
+    return f"## {_heading(cls)}\n\n{said(cls)}\n\n{table(['key', 'default', 'meaning'], rows)}"
+
+
+def _heading(cls: type[Settings]) -> str:
+    return cls.__name__.removesuffix("Settings").removesuffix("Config")
+
+
+def _default(field: Field) -> str:
+    value: Any = field.default
+    match value:
+        case None | () | "":
+            return "none"
+        case bool():
+            return code("1" if value else "0")
+        case tuple():
+            return code(",".join(value))
+        case int() | float() if field.key.unit is Unit.BYTES:
+            return f"{code(str(value))} ({_size(int(value))})"
+        case int() | float() if field.key.unit is Unit.SECONDS:
+            return f"{code(f'{value:g}')} s"
+        case _:
+            return code(str(value))
+
+
+def _size(size_bytes: int) -> str:
+    for unit in ("bytes", "KiB", "MiB"):
+        if size_bytes < _KIB or size_bytes % _KIB:
+            return f"{size_bytes} {unit}"
+        size_bytes //= _KIB
+    return f"{size_bytes} GiB"
+
+
+def load_class(name: str) -> type[Settings]:
+    """Return the class of settings called ``module:Class``."""
+    module, _, cls = name.partition(":")
+    found = getattr(importlib.import_module(module), cls)
+    assert isinstance(found, type), f"{name} is not a class"
+    assert issubclass(found, Settings), f"{name} is not a class of settings"
+    return found
+
+
+def main(names: Sequence[str]) -> None:
+    """Write the page, with the classes called *names* after our own."""
+    sys.stdout.write(document([*CLASSES, *(load_class(name) for name in names)]))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

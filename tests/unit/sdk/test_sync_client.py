@@ -1,0 +1,196 @@
+"""The blocking client: the same verbs from any thread."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.unit.sdk.twins import add, plain
+from tidewheel import InvalidRequest, NotFound, SyncClient
+from tidewheel.broker.memory import MemoryBroker
+from tidewheel.broker.topology import work_topology
+from tidewheel.journal import events as ev
+from tidewheel.sdk.hinting import publications
+from tidewheel.store.append import Append, Moves
+from tidewheel.store.errors import StoreUnavailable
+from tidewheel.store.memory import MemoryStore
+from tidewheel.store.records import RunRef
+
+
+class Twins:
+    """A store and a broker in memory, which live in the client's own thread."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.broker = MemoryBroker()
+        self.client = SyncClient.connect(self.store, self.broker)
+
+    def complete(self, run_id: str, result: Any) -> None:
+        """End a run as a worker does."""
+        self.client._thread.call(self._complete(run_id, result))
+
+    async def _complete(self, run_id: str, result: Any) -> None:
+        record = self.store.rows.run(RunRef("default", run_id))
+        assert record is not None
+        ended = ev.ExecutionCompleted(result=ev.Result(ok=result))
+        moves = Moves(expected=record.token, token=b"x", base_seq=record.last_seq, events=[ended])
+        (answer,) = await self.store.append([Append(run=record.ref, moves=moves)])
+        await self.broker.declare(work_topology("default", ["default"]))
+        await self.broker.publish(publications(answer))
+
+
+@pytest.fixture
+def twins() -> Iterator[Twins]:
+    """A client, closed afterwards."""
+    made = Twins()
+    yield made
+    made.client.close()
+
+
+def test_the_verbs_are_those_of_the_client(twins: Twins) -> None:
+    """A run can be started, told, listed and asked for its result, all blocking."""
+    client = twins.client
+    handle = client.start(add, 1, run_id="a")
+    handle.signal("n", 1, request_id="r")
+    handle.signal("n", 1, request_id="r")
+    handle.cancel("why not")
+    with pytest.raises(NotFound):
+        handle.resolve("p", 1)
+    with pytest.raises(NotFound):
+        handle.reject("p", "x")
+    before = handle.status()
+    twins.complete("a", 2)
+
+    assert (before, handle.status()) == ("RUNNING", "COMPLETED")
+    assert handle.result(timeout=10) == 2
+    assert client.handle("a").result() == 2
+    assert not client.start(add, 1, run_id="a").mismatch
+    assert client.start(add, 5, run_id="a").mismatch
+    assert len(handle.journal()) == 4
+    assert [event.event_type for event in handle.events()] == ["RunStarted", "RunCompleted"]
+    assert handle.describe().status == "COMPLETED"
+    assert handle.state() == {}
+    assert [run.run_id for run in client.runs(workflow="add")] == ["a"]
+    assert (handle.run_id, repr(handle)) == ("a", "<SyncHandle a>")
+    assert (client.namespace, repr(client)) == ("default", "<SyncClient of namespace 'default'>")
+
+
+def test_errors_are_those_of_the_client(twins: Twins) -> None:
+    """What the client raises reaches the caller as itself."""
+    with pytest.raises(InvalidRequest, match="not a workflow"):
+        twins.client.start(plain)
+    with pytest.raises(InvalidRequest, match="run id"):
+        twins.client.handle("a b")
+    with pytest.raises(NotFound):
+        twins.client.handle("ghost").status()
+    with pytest.raises(TimeoutError, match="did not end within 0 seconds"):
+        twins.client.start(add, 1).result(timeout=0)
+
+
+def test_a_result_is_waited_for(twins: Twins) -> None:
+    """A thread that waits is told when the run ends."""
+    assert twins.client.listen()
+    handle = twins.client.start(add, 1, run_id="a")
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        waiting = pool.submit(handle.result, 30)
+        twins.complete("a", 2)
+
+        assert waiting.result(30) == 2
+
+
+def test_any_number_of_threads_may_use_it(twins: Twins) -> None:
+    """A hundred starts with one key from eight threads are one run."""
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        starts = [pool.submit(twins.client.start, add, 1, idempotency_key="k") for _ in range(100)]
+        handles = [start.result(30) for start in starts]
+
+    assert len({handle.run_id for handle in handles}) == 1
+
+
+def test_it_works_where_an_event_loop_is_running(twins: Twins) -> None:
+    """As in a notebook; it blocks that loop for as long as it takes."""
+
+    async def main() -> str:
+        return twins.client.start(add, 1).status()
+
+    assert asyncio.run(main()) == "RUNNING"
+
+
+def test_its_own_thread_is_refused(twins: Twins) -> None:
+    """It would wait for itself for ever."""
+
+    async def inside() -> None:
+        twins.client.runs()
+
+    with pytest.raises(InvalidRequest, match="in its own thread"):
+        twins.client._thread.call(inside())
+
+
+def test_closing_twice_is_fine_and_using_it_after_is_not() -> None:
+    """The thread is gone; every verb says that the client was closed."""
+    twins = Twins()
+    handle = twins.client.start(add, 1)
+    with twins.client:
+        pass
+    twins.client.close()
+
+    assert not twins.client._thread._thread.is_alive()
+    with pytest.raises(InvalidRequest, match="was closed"):
+        handle.status()
+    with pytest.raises(InvalidRequest, match="was closed"):
+        twins.client.start(add, 1)
+
+
+def test_closing_ends_the_waiting_of_other_threads() -> None:
+    """Whoever waits for a result is told."""
+    twins = Twins()
+    handle = twins.client.start(add, 1)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        waiting = pool.submit(handle.result)
+        twins.client.listen()
+        twins.client.close()
+
+        with pytest.raises(InvalidRequest, match="was closed"):
+            waiting.result(30)
+
+
+def test_an_interrupt_ends_the_waiting_and_leaves_the_client_usable(twins: Twins) -> None:
+    """Ctrl-C while waiting is raised where one waits; nothing goes on behind one's back."""
+    handle = twins.client.start(add, 1)
+    twins.client.listen()
+    timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        handle.result(timeout=30)
+    timer.join()
+
+    assert handle.status() == "RUNNING"
+    assert twins.client._client._connection.replies._waiting == {}
+
+
+def test_a_failed_connect_leaves_no_thread() -> None:
+    """The error is the store's, and nothing stays behind."""
+
+    class Away(MemoryStore):
+        async def now(self) -> Any:
+            raise StoreUnavailable("away")
+
+    with pytest.raises(StoreUnavailable):
+        SyncClient.connect(Away(), MemoryBroker())
+
+    assert [thread.name for thread in threading.enumerate() if thread.name == "tidewheel-client"] == []
+
+
+def test_a_forked_process_is_told_to_connect_anew(twins: Twins, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread stays behind in a fork: waiting for it would never end."""
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+
+    with pytest.raises(InvalidRequest, match="before a fork"):
+        twins.client.runs()
