@@ -9,7 +9,7 @@
 SHELL := /bin/sh
 
 # The tiers of tests/, in the order `make test` runs them: cheap and telling first.
-TIERS := unit property replay cli examples scenario
+TIERS := unit property conformance replay simulation faults cli examples scenario
 STATIC := lint types contracts
 
 # The first of these that is new enough; or say which: make PYTHON=/path/to/python3 test
@@ -43,8 +43,8 @@ help:  ## list the targets
 		printf '  make %-10s %s\n' "$$name" "$$what"; done
 
 .PHONY: run
-run: $(STAMP)  ## set up, then run the example (examples/order.py)
-	@$(PY) examples/order.py
+run: $(STAMP)  ## set up, then run the example: an order, killed in the middle (ARGS=--interactive asks you)
+	@$(PY) examples/story.py $(ARGS)
 
 .PHONY: test
 test: $(STAMP)  ## set up, then run every check, stopping at the first that fails
@@ -79,17 +79,29 @@ unit: $(STAMP)  ## tests of one part, pure and fast
 property: $(STAMP)  ## rules over generated inputs
 	@$(PYTEST) -n 2 tests/property $(ARGS)
 
+.PHONY: conformance
+conformance: $(STAMP)  ## one suite over every store, one over every broker
+	@$(PYTEST) -n 2 tests/conformance $(ARGS)
+
+.PHONY: simulation
+simulation: $(STAMP)  ## the real parts on a simulated clock, with faults; seeded
+	@$(PYTEST) -n 2 tests/simulation $(ARGS)
+
+.PHONY: faults
+faults: $(STAMP)  ## real processes, killed at every point
+	@$(PYTEST) -n 2 tests/faults $(ARGS)
+
 .PHONY: replay
 replay: $(STAMP)  ## recorded journals, replayed by today's code
 	@$(PYTEST) tests/replay $(ARGS)
 
 .PHONY: cli
 cli: $(STAMP)  ## the tidewheel command
-	@$(PYTEST) tests/cli $(ARGS)
+	@$(PYTEST) -n 2 tests/cli $(ARGS)
 
 .PHONY: examples
 examples: $(STAMP)  ## every example runs and says what it should
-	@$(PYTEST) tests/examples $(ARGS)
+	@$(PYTEST) -n 2 tests/examples $(ARGS)
 
 .PHONY: scenario
 scenario: $(STAMP)  ## the whole system, as installed
@@ -98,6 +110,14 @@ scenario: $(STAMP)  ## the whole system, as installed
 .PHONY: fuzz
 fuzz: $(STAMP)  ## the fuzz tests with a million inputs each
 	@TIDEWHEEL_FUZZ_INPUTS=1000000 $(PYTEST) -n 2 --timeout=0 tests/property -k fuzz $(ARGS)
+
+.PHONY: simulate
+simulate: $(STAMP)  ## the simulation with millions of steps
+	@$(PY) -m tests.simulation --steps 5000000 --jobs 2 $(ARGS)
+
+.PHONY: chaos
+chaos: $(STAMP)  ## the faults in their long form
+	@TIDEWHEEL_CRASH_POINTS=all $(PYTEST) -n 2 --timeout=0 tests/faults $(ARGS)
 
 .PHONY: coverage
 coverage: $(STAMP)  ## which lines unit and property tests leave out
@@ -112,6 +132,9 @@ bench: $(STAMP)  ## the benchmarks, one after the other
 docs: $(STAMP)  ## write the generated pages again
 	@mkdir -p build
 	@$(PY) -m tidewheel.journal.document > build/journal.md && mv build/journal.md docs/journal.md
+	@$(PY) -m tidewheel.sdk.settings_page tidewheel.workers.config:WorkerConfig \
+		tidewheel.workers.config:KeeperConfig > build/configuration.md
+	@mv build/configuration.md docs/configuration.md
 
 .PHONY: format
 format: $(STAMP)  ## fix what ruff can fix, then format

@@ -2,14 +2,20 @@
 
 A page is followed from top to bottom in a folder of its own, as a reader would. Every
 ``python`` block is saved as a file and run; in ``console`` blocks each line that begins
-with ``$ tidewheel`` or ``$ python`` is executed, and what follows must be what it prints.
-In expected output ``...`` stands for any text, on a line of its own for any lines.
+with ``$`` is executed, if it is ``tidewheel``, ``python`` or a ``kill`` of what the page itself
+started, and what follows must be what it prints. What may differ from one time to the next:
+
+* ``...`` stands for any text, on a line of its own for any lines;
+* ``05:48:25`` stands for any time of day, ``1.065 s`` for any duration.
 
 A comment above a block says more about it, and readers do not see it:
 
 * ``<!-- file: orders.py -->`` saves the block under that name;
 * ``<!-- continues -->`` puts the code of the block before in front of it;
-* ``<!-- exit: 1 -->`` names the exit code that the commands have, if not 0.
+* ``<!-- exit: 1 -->`` names the exit code that the commands have, if not 0;
+* ``<!-- background: 4711 -->`` has the block's one command go on in the background once it has printed what
+  the block shows. The page calls the process 4711: ``kill -9 4711`` ends it, and the end of the page does;
+* ``<!-- eventually -->`` repeats each command until it prints what the block shows.
 """
 
 from __future__ import annotations
@@ -17,9 +23,11 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,14 +37,22 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 TIDEWHEEL = "import sys; sys.argv[0] = 'tidewheel'; from tidewheel.cli.main import main; sys.exit(main())"
 COMMAND_SECONDS_MAX = 60
+PAUSE_S = 0.05
 
 _FENCE = re.compile(r"^```(?P<language>\w*)\s*$")
-_DIRECTIVE = re.compile(r"^<!-- (?P<name>file|continues|exit)(?:: (?P<value>[\w.-]+))? -->$")
+_DIRECTIVE = re.compile(
+    r"^<!-- (?P<name>file|continues|exit|background|eventually)(?:: (?P<value>[\w.-]+))? -->$"
+)
 _LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
+_ANYTHING = re.compile(r"\.\.\.|\b\d\d:\d\d:\d\d\b| *\b\d+\.\d+ s\b")
+_KILL = re.compile(r"kill (?P<is_hard>-9 )?(?P<process>\d+)")
 
 pytestmark = pytest.mark.skipif(
     not (ROOT / "Makefile").exists(), reason="an unpacked sdist has no folders at the root"
 )
+
+
+# Reading a page.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +71,18 @@ class Command:
 
     line: str
     expected: str
+
+    def fits(self, printed: str) -> bool:
+        """Tell whether *printed* is all that the page shows, and nothing else."""
+        return re.fullmatch(as_pattern(self.expected), printed) is not None
+
+    def begins(self, printed: str) -> bool:
+        """Tell whether *printed* begins with what the page shows."""
+        return re.match(as_pattern(self.expected), printed) is not None
+
+    def differs_from(self, printed: str) -> str:
+        """Say what is wrong with *printed*."""
+        return f"$ {self.line}\nprinted:\n{printed}\nthe page has:\n{self.expected}"
 
 
 def blocks(page: str) -> Iterator[Block]:
@@ -91,79 +119,162 @@ def as_pattern(expected: str) -> str:
         if line.strip() == "...":
             parts.append(r"(?:.*\n)*?")
         else:
-            parts.append(".*?".join(re.escape(piece) for piece in line.rstrip().split("...")) + r"[ ]*\n")
+            parts.append(_line_pattern(line.rstrip()) + r"[ ]*\n")
     return "".join(parts)
 
 
-def execute(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run *words* in *folder* as a reader without any settings of their own would."""
-    environment = {
-        "COLUMNS": "80",
-        "HOME": str(folder),
-        "NO_COLOR": "1",
-        "PATH": os.defpath,
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONPATH": str(ROOT / "src"),
-    }
-    return subprocess.run(
-        words,
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        encoding="utf-8",
-        timeout=COMMAND_SECONDS_MAX,
-        check=False,
-    )
+def _line_pattern(line: str) -> str:
+    pattern, end = "", 0
+    for found in _ANYTHING.finditer(line):
+        pattern += re.escape(line[end : found.start()])
+        if found[0] == "...":
+            pattern += ".*?"
+        elif ":" in found[0]:
+            pattern += r"\d\d:\d\d:\d\d"
+        else:
+            pattern += r" *\d[\d. hm]*s"
+        end = found.end()
+    return pattern + re.escape(line[end:])
 
 
-def run_python(block: Block, before: str, folder: Path) -> str:
-    """Save *block* and run it; return its code, for the block that continues it."""
-    code = before + "\n" + block.text if "continues" in block.directives else block.text
-    saved = folder / block.directives.get("file", f"line_{block.line}.py")
-    saved.write_text(code, "utf-8")
-
-    done = execute([sys.executable, saved.name], folder)
-
-    assert done.returncode == 0, f"the block of line {block.line} fails:\n{done.stdout}"
-    return code
+# Doing what it says.
 
 
-def run_command(command: Command, exit_code: int, folder: Path) -> None:
-    """Execute *command*, and compare what it prints and how it exits."""
-    program, *arguments = shlex.split(command.line)
-    assert program in ("python", "tidewheel"), f"$ {command.line}: this test cannot run {program}"
-    start = [sys.executable] if program == "python" else [sys.executable, "-c", TIDEWHEEL]
+class Reader:
+    """Somebody who follows a page in a folder of their own, and leaves no process behind."""
 
-    done = execute([*start, *arguments], folder)
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._code = ""
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        # The settings of a checkout around the folder do not count.
+        (folder / "pytest.ini").write_text("[pytest]\n", "utf-8")
 
-    printed = "".join(f"{line.rstrip()}\n" for line in done.stdout.splitlines())
-    assert re.fullmatch(as_pattern(command.expected), printed), (
-        f"$ {command.line}\nprinted:\n{printed}\nthe page has:\n{command.expected}"
-    )
-    assert done.returncode == exit_code, f"$ {command.line}: exit code {done.returncode}"
+    def follow(self, page: str) -> None:
+        """Do what *page* shows, from top to bottom."""
+        try:
+            for block in blocks(page):
+                if block.language == "python":
+                    self._run_python(block)
+                elif block.language == "console":
+                    self._run_console(block)
+        finally:
+            for process in self._processes.values():
+                process.kill()
+                process.wait()
+
+    def _run_python(self, block: Block) -> None:
+        """Save *block* and run it; its code is kept for the block that continues it."""
+        self._code = self._code + "\n" + block.text if "continues" in block.directives else block.text
+        saved = self._folder / block.directives.get("file", f"line_{block.line}.py")
+        saved.write_text(self._code, "utf-8")
+
+        done = self._execute([sys.executable, saved.name])
+
+        assert done.returncode == 0, f"the block of line {block.line} fails:\n{done.stdout}"
+
+    def _run_console(self, block: Block) -> None:
+        exit_code = int(block.directives.get("exit", "0"))
+        for command in commands(block):
+            if (kill := _KILL.fullmatch(command.line)) is not None:
+                self._kill(kill["process"], is_hard=kill["is_hard"] is not None)
+                assert not command.expected, f"$ {command.line}: prints nothing"
+            elif "background" in block.directives:
+                self._start(command, block.directives["background"])
+            else:
+                self._run(command, exit_code, patience_s=_patience_s(block))
+
+    def _run(self, command: Command, exit_code: int, *, patience_s: float) -> None:
+        """Execute *command*, and compare what it prints and how it exits."""
+        deadline = time.monotonic() + patience_s
+        while True:
+            done = self._execute(_words(command.line))
+            printed = "".join(f"{line.rstrip()}\n" for line in done.stdout.splitlines())
+            if command.fits(printed) or time.monotonic() > deadline:
+                break
+        assert command.fits(printed), command.differs_from(printed)
+        assert done.returncode == exit_code, f"$ {command.line}: exit code {done.returncode}"
+
+    def _start(self, command: Command, name: str) -> None:
+        """Let *command* go on in the background, once it has printed what the page shows."""
+        log = self._folder / f"{name}.log"
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                _words(command.line),
+                cwd=self._folder,
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+            )
+        before = self._processes.setdefault(name, process)
+        assert before is process, f"$ {command.line}: process {name} was started before"
+        wait_until(lambda: command.begins(log.read_text("utf-8")) or process.poll() is not None)
+        printed = log.read_text("utf-8")
+        assert command.begins(printed), command.differs_from(printed)
+        assert process.poll() is None, f"$ {command.line}: ended by itself, with {process.returncode}"
+
+    def _kill(self, name: str, *, is_hard: bool) -> None:
+        """End a process that the page started: at once, or as it sees fit."""
+        assert name in self._processes, f"kill {name}: the page started no such process"
+        process = self._processes[name]
+        assert process.poll() is None, f"kill {name}: it has ended, with {process.returncode}"
+        process.send_signal(signal.SIGKILL if is_hard else signal.SIGTERM)
+        code = process.wait(COMMAND_SECONDS_MAX)
+        assert code == (-signal.SIGKILL if is_hard else 0), f"kill {name}: ended with {code}"
+
+    def _execute(self, words: list[str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            words,
+            cwd=self._folder,
+            env=self._environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            timeout=COMMAND_SECONDS_MAX,
+            check=False,
+        )
+
+    def _environment(self) -> dict[str, str]:
+        """Return what a reader without any settings of their own has."""
+        return {
+            "COLUMNS": "80",
+            "HOME": str(self._folder),
+            "NO_COLOR": "1",
+            "PATH": os.defpath,
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONPATH": str(ROOT / "src"),
+            "PYTHONUTF8": "1",
+        }
 
 
-def follow(page: str, folder: Path) -> None:
-    """Do what *page* shows, from top to bottom, in *folder*."""
-    (folder / "pytest.ini").write_text(
-        "[pytest]\n", "utf-8"
-    )  # the settings of a checkout around it do not count
-    code = ""
-    for block in blocks(page):
-        if block.language == "python":
-            code = run_python(block, code, folder)
-        elif block.language == "console":
-            for command in commands(block):
-                run_command(command, int(block.directives.get("exit", "0")), folder)
+def _patience_s(block: Block) -> float:
+    return COMMAND_SECONDS_MAX if "eventually" in block.directives else 0.0
+
+
+def _words(line: str) -> list[str]:
+    """Return what to execute for a command *line*."""
+    program, *arguments = shlex.split(line)
+    assert program in ("python", "tidewheel"), f"$ {line}: this test cannot run {program}"
+    return [sys.executable, *([] if program == "python" else ["-c", TIDEWHEEL]), *arguments]
+
+
+def wait_until(happened: Callable[[], bool]) -> None:
+    """Wait until something *happened*, but not for ever."""
+    deadline = time.monotonic() + COMMAND_SECONDS_MAX
+    while not happened() and time.monotonic() < deadline:
+        time.sleep(PAUSE_S)
+
+
+# The pages.
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_a_page_does_what_it_says(path: Path, tmp_path: Path) -> None:
     """Every block of Python runs, and every command prints what the page shows."""
-    follow(path.read_text("utf-8"), tmp_path)
+    Reader(tmp_path).follow(path.read_text("utf-8"))
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
@@ -183,6 +294,11 @@ def test_links_lead_somewhere(path: Path) -> None:
     assert [name for name in files if name and not (path.parent / name).exists()] == []
 
 
+# The test itself.
+
+SLEEPER = "python -u -c 'import time; print(1); print(2); time.sleep(60)'"
+
+
 @pytest.mark.parametrize(
     "page",
     [
@@ -190,16 +306,22 @@ def test_links_lead_somewhere(path: Path) -> None:
         "```python\nx = 1\n```\n\n```python\nassert x == 1\n```\n",
         "```console\n$ python -c 'print(1)'\n2\n```\n",
         "```console\n$ python -c 'print(1)'\n1\n2\n```\n",
+        "```console\n$ python -c 'print(\"at noon\")'\nat 05:48:25\n```\n",
+        "```console\n$ python -c 'print(\"in 2 m\")'\nin 1.065 s\n```\n",
         "```console\n$ python -c 'raise SystemExit(1)'\n```\n",
         "<!-- exit: 1 -->\n```console\n$ python -c 'print(1)'\n1\n```\n",
+        "<!-- background: 4711 -->\n```console\n$ python -c 'print(1)'\n2\n```\n",
+        "<!-- background: 4711 -->\n```console\n$ python -c 'print(1)'\n1\n```\n\n```console\n$ kill 4711\n```\n",
+        f"<!-- background: 4711 -->\n```console\n$ {SLEEPER}\n1\n```\n\n```console\n$ kill 4711\n```\n",
+        "```console\n$ kill -9 4711\n```\n",
         "```console\n$ rm -r .\n```\n",
         "```python\nx = 1\n",
     ],
 )
 def test_a_page_that_says_something_untrue_fails(page: str, tmp_path: Path) -> None:
-    """Wrong code, wrong output, a wrong exit code and an unknown command are all noticed."""
+    """Wrong code, output, exit codes and endings are noticed, and so are commands that are not run."""
     with pytest.raises(AssertionError):
-        follow(page, tmp_path)
+        Reader(tmp_path).follow(page)
 
 
 @pytest.mark.parametrize(
@@ -209,9 +331,23 @@ def test_a_page_that_says_something_untrue_fails(page: str, tmp_path: Path) -> N
         "<!-- file: a.py -->\n```python\nprint(1)\n```\n\n```console\n$ python a.py\n1\n```\n",
         "<!-- exit: 3 -->\n```console\n$ python -c 'print(1); raise SystemExit(3)'\n1\n```\n",
         "```console\n$ python -c 'print(1); print(2); print(\"3 s\")'\n1\n...\n... s\n```\n",
+        "```console\n$ python -c 'print(\"11:22:33 after   12.5 s\")'\n05:48:25 after 1.065 s\n```\n",
+        f"<!-- background: 4711 -->\n```console\n$ {SLEEPER}\n1\n```\n\n```console\n$ kill -9 4711\n```\n",
+        f"<!-- background: 4711 -->\n```console\n$ {SLEEPER}\n1\n2\n```\n",
         "```sh\n$ make run\n```\n",
     ],
 )
 def test_the_conventions_of_a_page_hold(page: str, tmp_path: Path) -> None:
-    """Blocks continue, are saved, may exit otherwise, and leave out what varies."""
-    follow(page, tmp_path)
+    """Blocks continue, are saved, go on in the background, may exit otherwise, and leave out what varies."""
+    Reader(tmp_path).follow(page)
+
+
+def test_a_command_is_repeated_until_it_prints_what_the_page_shows(tmp_path: Path) -> None:
+    """What takes a while to come about is waited for."""
+    code = "from pathlib import Path\np = Path('n')\np.write_text(p.read_text() + 'x' if p.exists() else 'x')\n"
+    page = (
+        f"<!-- file: a.py -->\n```python\n{code}print(len(p.read_text()))\n```\n\n"
+        "<!-- eventually -->\n```console\n$ python a.py\n4\n```\n"
+    )
+
+    Reader(tmp_path).follow(page)
