@@ -27,3 +27,13 @@ class Failure(Exception):
     def not_found(cls, message: str, advice: str = "") -> Failure:
         """What was named does not exist."""
         return cls(message, code=ExitCode.NOT_FOUND, kind="NotFound", advice=advice)
+
+    @classmethod
+    def usage(cls, message: str, command: str) -> Failure:
+        """The options of *command* do not fit together."""
+        return cls(message, code=ExitCode.INVALID, kind="UsageError", advice=f"see `{command} --help`")
+
+    @classmethod
+    def refused(cls, message: str, advice: str = "") -> Failure:
+        """What is there does not allow it."""
+        return cls(message, code=ExitCode.REFUSED, kind="Refused", advice=advice)

@@ -13,6 +13,8 @@ import os
 import sys
 from typing import Any, TextIO
 
+import msgspec
+
 from tidewheel.cli.failure import Failure
 
 
@@ -36,6 +38,11 @@ def emit_json(value: Any) -> None:
 def say(text: str) -> None:
     """Tell people something next to the result."""
     _write(sys.stderr, text)
+
+
+def draw(text: str) -> None:
+    """Write to a terminal on standard error as it is, without ending the line."""
+    _write(sys.stderr, text, end="")
 
 
 def one_line(value: Any) -> str:
@@ -66,9 +73,19 @@ def close() -> None:
         _write(stream, "", end="")
 
 
+def plain(value: Any) -> Any:
+    """Return a value of the library as plain dicts, lists, text and numbers, as JSON has them."""
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
 def is_terminal() -> bool:
     """Tell whether people read standard output as it is written."""
-    return sys.stdout.isatty()
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def wants_colour() -> bool:
+    """Tell whether standard output may be coloured: NO_COLOR and a dumb terminal say no."""
+    return is_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def _write(stream: TextIO | None, text: str, end: str = "\n") -> None:

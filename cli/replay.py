@@ -8,9 +8,10 @@ import sys
 
 from msgspec import UNSET
 
-from tidewheel.cli import apps, files, output
+from tidewheel.cli import apps, output
 from tidewheel.cli.exit_codes import ExitCode
 from tidewheel.cli.failure import Failure
+from tidewheel.cli.recorded import Source
 from tidewheel.journal.events import Entry, ExecutionStarted
 from tidewheel.journal.verify import verify
 from tidewheel.testing.replaying import ReplayReport, replay
@@ -19,12 +20,12 @@ from tidewheel.testing.replaying import ReplayReport, replay
 GOOD = frozenset({"completed", "blocked", "continued"})
 
 
-def run(reference: str, file: str, workflow: str | None, *, as_json: bool) -> ExitCode:
+def run(reference: str, source: Source, workflow: str | None, *, as_json: bool) -> ExitCode:
     """Print the report."""
-    entries = files.read_journal(file)
+    entries = source.read()
     app = apps.load(reference, warn=not as_json)
     definition = apps.workflow_of(app, recorded_workflow(entries), workflow)
-    _warn_if_broken(entries, file, as_json=as_json)
+    _warn_if_broken(entries, source, as_json=as_json)
     with contextlib.redirect_stdout(sys.stderr):  # what the workflow itself prints
         report = replay(definition, entries)
     shown = report.to_json()
@@ -33,7 +34,7 @@ def run(reference: str, file: str, workflow: str | None, *, as_json: bool) -> Ex
     else:
         output.emit(json.dumps(shown, ensure_ascii=False, indent=2))
     if not as_json:
-        output.say(f"{files.shown(file)}: {definition.name} {_in_words(report)}")
+        output.say(f"{source.shown}: {definition.name} {_in_words(report)}")
     return ExitCode.OK if report.outcome in GOOD else ExitCode.FINDING
 
 
@@ -49,11 +50,11 @@ def recorded_workflow(entries: list[Entry]) -> str:
     return first.workflow
 
 
-def _warn_if_broken(entries: list[Entry], file: str, *, as_json: bool) -> None:
+def _warn_if_broken(entries: list[Entry], source: Source, *, as_json: bool) -> None:
     breaches = verify(entries)
     if breaches:
         rules = ", ".join(dict.fromkeys(breach.rule for breach in breaches))
-        see = f"tidewheel journal verify --file {file}"
+        see = f"tidewheel journal verify {source.verify_arguments}"
         output.warn(
             f"the journal breaks {rules}, so its replay may mean little; see `{see}`", as_json=as_json
         )

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli import shop
+from tests.cli import shelves, shop
+from tests.cli.processes import Service
 from tidewheel import RunCancelled, RunFailed
 from tidewheel.cli.main import main
 from tidewheel.journal import events as ev
@@ -22,6 +23,7 @@ from tidewheel.testing import Environment
 
 Ran = subprocess.CompletedProcess[str]
 Run = Callable[..., Ran]
+Serve = Callable[..., Service]
 
 
 async def _recorded() -> dict[str, list[ev.Entry]]:
@@ -102,6 +104,47 @@ def run(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     for name in set(sys.modules) - modules:
         if not name.startswith("tidewheel"):
             del sys.modules[name]
+
+
+@pytest.fixture(scope="session")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a store that has a run for each way a run can stand."""
+    folder = tmp_path_factory.mktemp("filled")
+    asyncio.run(shelves.fill(folder))
+    return folder
+
+
+@pytest.fixture
+def shelf(folder: Path, filled: Path) -> Path:
+    """The current folder, with a copy of that store where the command looks for one, and ``depot.py``."""
+    for file in filled.glob("tidewheel.db*"):
+        shutil.copy(file, folder / file.name)
+    shutil.copy(Path(__file__).with_name("depot.py"), folder / "depot.py")
+    return folder
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Serve]:
+    """Start a process of the command that goes on, in the test's own folder, where ``depot.py`` is."""
+    shutil.copy(Path(__file__).with_name("depot.py"), tmp_path / "depot.py")
+    begun: list[Service] = []
+
+    def serve(*arguments: str) -> Service:
+        begun.append(Service(*arguments, folder=tmp_path))
+        return begun[-1]
+
+    yield serve
+
+    for service in begun:
+        service.end()
+
+
+@pytest.fixture(autouse=True)
+def _no_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the shell of whoever runs the tests has set must not matter."""
+    for name in [name for name in os.environ if name.startswith("TIDEWHEEL_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.delenv("COLUMNS", raising=False)
 
 
 @pytest.fixture

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tidewheel import __version__
 from tidewheel.cli.exit_codes import ExitCode
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
+WHERE = ["--store URL", "--broker URL", "--namespace NAME", "--json"]
 COMMAND = [sys.executable, "-P", "-m", "tidewheel.cli.main"]
 
 
@@ -20,16 +22,35 @@ def test_the_version_is_one_line(process: Run) -> None:
     """Scripts ask for the version."""
     ran = process("--version")
 
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "tidewheel 0.1.0\n", "")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, f"tidewheel {__version__}\n", "")
 
 
 @pytest.mark.parametrize(
     ("command", "mentions"),
     [
-        ([], ["journal", "replay", "check", "graph", "Exit codes"]),
+        ([], ["dev", "up", "worker", "keeper", "run", "journal", "replay", "db", "doctor", "Exit codes"]),
+        (["dev"], ["APP", "--dir", "--queue", "--grace", "--log-level", *WHERE, "second", "Exit codes"]),
+        (["up"], ["APP", "--queue", "--grace", "--log-level", *WHERE, "Exit codes"]),
+        (["worker"], ["APP", "--queue", "--grace", "--log-level", *WHERE, "Exit codes"]),
+        (["keeper"], ["--log-level", *WHERE, "Exit codes"]),
+        (["run"], ["start", "list", "show", "journal", "watch", "signal", "cancel", "resolve", "unpark"]),
+        (["run", "start"], ["WORKFLOW", "--input", "--idempotency-key", "--wait", "--timeout", *WHERE]),
+        (["run", "list"], ["--status", "--workflow", "--limit", "--json", "Exit codes"]),
+        (["run", "show"], ["ID", "--all", "--ascii", "--json", "Exit codes"]),
+        (["run", "journal"], ["ID", "--json", "Exit codes"]),
+        (["run", "watch"], ["ID", "--json", "goes on", "Exit codes"]),
+        (["run", "signal"], ["ID", "NAME", "--payload JSON", *WHERE, "Exit codes"]),
+        (["run", "cancel"], ["ID", "--reason", *WHERE, "Exit codes"]),
+        (["run", "resolve"], ["ID", "PROMISE", "--value JSON", *WHERE, "Exit codes"]),
+        (["run", "reject"], ["ID", "PROMISE", "MESSAGE", *WHERE, "Exit codes"]),
+        (["run", "unpark"], ["ID", *WHERE, "Exit codes"]),
         (["journal"], ["verify"]),
-        (["journal", "verify"], ["--file F", "--json", "FORMAT", "Exit codes"]),
-        (["replay"], ["APP", "--file F", "--workflow NAME", "--json", "Exit codes"]),
+        (["journal", "verify"], ["[ID]...", "--all", "--file F", "--json", "FORMAT", "Exit codes"]),
+        (["replay"], ["APP", "ID", "--file F", "--workflow NAME", "--json", "Exit codes"]),
+        (["db"], ["migrate", "status"]),
+        (["db", "migrate"], ["--store", "--json", "Exit codes"]),
+        (["db", "status"], ["--store", "--json", "Exit codes"]),
+        (["doctor"], ["--fix", "--deep", *WHERE, "Exit codes"]),
         (["check"], ["APP", "--strict", "--json", "tidewheel: ignore", "Exit codes"]),
         (["graph"], ["APP", "--file F", "--format", "Mermaid", "Exit codes"]),
     ],
@@ -52,7 +73,17 @@ def test_help_imports_nothing_slow(folder: Path) -> None:
     )
 
     imported = {line.rpartition("|")[2].strip() for line in ran.stderr.decode().splitlines()}
-    slow = {"pydantic", "rich", "tidewheel.testing", "tidewheel.journal.verify", "tidewheel.journal.graph"}
+    slow = {
+        "kombu",
+        "pydantic",
+        "rich",
+        "sqlalchemy",
+        "sqlite3",
+        "tidewheel.journal.graph",
+        "tidewheel.journal.verify",
+        "tidewheel.testing",
+        "tidewheel.workers.worker",
+    }
     assert "typer" in imported
     assert slow & imported == set()
 
@@ -64,7 +95,13 @@ def test_help_imports_nothing_slow(folder: Path) -> None:
         (["journal"], "Missing command", "tidewheel journal --help"),
         (["fly"], "No such command 'fly'", "tidewheel --help"),
         (["--fly"], "No such option", "tidewheel --help"),
-        (["journal", "verify"], "Missing option '--file'", "tidewheel journal verify --help"),
+        (["journal", "verify"], "name what to verify: --file F", "tidewheel journal verify --help"),
+        (["journal", "verify", "a", "--all"], "name what to verify", "tidewheel journal verify --help"),
+        (["replay", "shop.py:app"], "name one journal", "tidewheel replay --help"),
+        (["graph", "--file", "x", "--run", "y"], "name one journal", "tidewheel graph --help"),
+        (["run", "start", "x", "--timeout", "5"], "--wait", "tidewheel run start --help"),
+        (["dev", "x:app", "--dir", ".", "--store", "memory://"], "--dir and --store", "tidewheel dev --help"),
+        (["dev", "x:app", "--log-level", "loud"], "'--log-level'", "tidewheel dev --help"),
         (["replay", "--file", "completed.json"], "Missing argument 'APP'", "tidewheel replay --help"),
         (["graph", "--file", "completed.json", "--format", "x"], "'--format'", "tidewheel graph --help"),
     ],
@@ -88,7 +125,10 @@ def test_wrong_usage_is_json_where_json_is_asked_for(run: Run) -> None:
 
     error = json.loads(ran.stderr)["error"]
     assert ran.returncode == ExitCode.INVALID
-    assert error == {"type": "UsageError", "message": "Missing option '--file'."}
+    assert error == {
+        "type": "UsageError",
+        "message": "name what to verify: --file F, the IDs of runs, or --all",
+    }
 
 
 def test_an_interruption_is_quiet(folder: Path, process: Run) -> None:

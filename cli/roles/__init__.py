@@ -1,0 +1,1 @@
+"""What ``dev``, ``up``, ``worker`` and ``keeper`` do: roles, started and stopped together."""

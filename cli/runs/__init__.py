@@ -1,0 +1,1 @@
+"""What ``tidewheel run`` does: starting runs, looking at them, talking to them."""

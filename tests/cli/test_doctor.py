@@ -1,0 +1,193 @@
+"""``tidewheel doctor``: finds what keeps runs from going on, says why, and mends what can be mended."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.shelves import COMPLETED, PARKED, WAITING, change, microseconds_ago
+from tidewheel.cli.exit_codes import ExitCode
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+FORGET = (
+    "UPDATE tidewheel_runs SET parked = NULL, parked_reason = NULL, wake_at = NULL, workflow = 'total' "
+    "WHERE run_id = ?"
+)
+A_WORKER = (
+    "INSERT INTO tidewheel_workers VALUES ('w-1', 'h', 1, '', '[\"default\"]', "
+    '\'[["total", "", ""], ["waits", "", ""]]\', 0, ?)'
+)
+FOR_EVER = 9_000_000_000_000_000
+
+
+def found(run: Run, check: str, *flags: str) -> list[dict[str, Any]]:
+    """Return what *check* finds."""
+    report = json.loads(run("doctor", "--json", *flags).stdout)
+    return [finding for finding in report["findings"] if finding["check"] == check]
+
+
+@pytest.fixture
+def healthy(run: Run, shelf: Path) -> None:
+    """A store in which nothing is wrong: a worker, and nothing parked."""
+    change(A_WORKER, FOR_EVER)
+    run("run", "cancel", PARKED)
+    change(
+        "UPDATE tidewheel_runs SET parked = NULL, parked_reason = NULL, wake_at = ? WHERE run_id = 'lost-1'",
+        FOR_EVER,
+    )
+    change("UPDATE tidewheel_runs SET workflow = 'total' WHERE run_id = 'lost-1'")
+
+
+def test_where_nothing_is_wrong_it_says_what_it_looked_at(run: Run, healthy: None) -> None:
+    """Exit code 0, and a line per check."""
+    plain = run("doctor")
+    report = json.loads(run("doctor", "--json", "--deep").stdout)
+
+    assert plain.returncode == ExitCode.OK
+    assert plain.stdout.splitlines()[-1] == "nothing found"
+    assert "ok     workers       1 worker alive; queues: default; workflows: total, waits" in plain.stdout
+    assert "2 open runs; woken 1 by keeper, 1 by signal" in plain.stdout
+    assert report["ok"] is True
+    assert {check["check"] for check in report["checks"]} >= {"store", "clock", "broker", "journals"}
+
+
+def test_a_parked_run_is_found_with_what_to_do(run: Run, shelf: Path) -> None:
+    """And that nobody serves what is there."""
+    ran = run("doctor")
+
+    assert ran.returncode == ExitCode.FINDING
+    assert f"run {PARKED} is parked (unknown_workflow): " in ran.stdout
+    assert "start a worker whose app has this workflow" in ran.stdout
+    assert "no worker is running, and 2 open runs may need one" in ran.stdout
+    assert ran.stdout.splitlines()[-1] == "2 things found"
+
+
+def test_a_quarantined_run_is_told_how_to_leave_it(run: Run, shelf: Path) -> None:
+    """Nobody wakes it but an operator."""
+    change("UPDATE tidewheel_runs SET parked = 'quarantine' WHERE run_id = ?", PARKED)
+
+    (finding,) = found(run, "parked")
+
+    assert finding["run_id"] == PARKED
+    assert f"`tidewheel run unpark {PARKED}`" in finding["advice"]
+
+
+def test_a_run_that_nobody_would_wake_is_found_and_mended(run: Run, shelf: Path) -> None:
+    """It is a bug that there is one; with --fix it is owed a wake-up again."""
+    change(FORGET, PARKED)
+
+    (before,) = found(run, "wake-ups")
+    (mended,) = found(run, "wake-ups", "--fix")
+    after = found(run, "wake-ups")
+
+    assert before["run_id"] == PARKED
+    assert "would never go on" in before["message"]
+    assert "--fix" in before["advice"]
+    assert (before["fixed"], mended["fixed"]) == (False, True)
+    assert after == []
+
+
+def test_a_run_whose_step_is_lost_is_found(run: Run, shelf: Path) -> None:
+    """A started step of a worker that nobody knows wakes nobody."""
+    change(FORGET, PARKED)
+    change(
+        "INSERT INTO tidewheel_steps (run_key, path, kind, function_name, queue, dispatch, state, attempt, "
+        "scheduled_seq, scheduled_at, owner, abandoned, hints, step_id, key_part, logical_attempt, failed) "
+        "SELECT run_key, '0', 'function', 'add', 'default', 'inline', 'started', 1, 0, 0, 'w-9', 0, 0, "
+        "'0', '0', 1, 0 FROM tidewheel_runs WHERE run_id = ?",
+        PARKED,
+    )
+
+    (finding,) = found(run, "wake-ups")
+    change("UPDATE tidewheel_steps SET state = 'parked'")
+    with_an_operator = found(run, "wake-ups")
+
+    assert "step 0 started" in finding["message"]
+    assert with_an_operator == []
+    assert "waits for an operator" in found(run, "steps")[0]["message"]
+
+
+def test_a_signal_that_was_delivered_and_not_shown_is_found(run: Run, shelf: Path) -> None:
+    """It has come: the outside world will not send it again."""
+    run("run", "signal", WAITING, "go")
+    change("UPDATE tidewheel_runs SET wake_at = NULL WHERE run_id = ?", WAITING)
+
+    (finding,) = found(run, "wake-ups")
+
+    assert finding["run_id"] == WAITING
+
+
+def test_what_is_overdue_points_to_the_keeper(run: Run, healthy: None) -> None:
+    """Hints, timers and steps that should have been seen to."""
+    change("UPDATE tidewheel_runs SET wake_at = ? WHERE run_id = ?", microseconds_ago(120), PARKED)
+    moment = microseconds_ago(60)
+    change(
+        "INSERT INTO tidewheel_timers SELECT run_key, '9', ?, ? FROM tidewheel_runs WHERE run_id = ?",
+        moment,
+        moment,
+        WAITING,
+    )
+
+    messages = [finding["message"] for finding in found(run, "due")]
+
+    assert any(f"run {PARKED} should have been hinted at 2 min" in message for message in messages)
+    assert any(f"timer 9 of run {WAITING} should have fired 1 min" in message for message in messages)
+    assert "no keeper seems to be running" in found(run, "due")[0]["advice"]
+
+
+def test_a_hint_that_nobody_follows_is_found(run: Run, healthy: None) -> None:
+    """Repeating it has not helped."""
+    change("UPDATE tidewheel_runs SET hints = 7 WHERE run_id = ?", PARKED)
+
+    (finding,) = found(run, "hints")
+
+    assert "was hinted at 7 times" in finding["message"]
+
+
+def test_runs_that_no_worker_has_the_code_of_are_counted(run: Run, healthy: None) -> None:
+    """One line for all of them, with what the workers have."""
+    change("UPDATE tidewheel_runs SET workflow = 'gone' WHERE run_id = ?", WAITING)
+
+    (finding,) = found(run, "workers")
+
+    assert finding["message"] == (
+        "1 open run: no running worker has the workflow 'gone' (they have: total, waits)"
+    )
+
+
+def test_a_worker_whose_lease_ran_out_is_not_alive(run: Run, shelf: Path) -> None:
+    """It may be dead; a keeper would know."""
+    change(A_WORKER, microseconds_ago(60))
+
+    assert "no worker is running" in found(run, "workers")[0]["message"]
+
+
+def test_journals_are_read_only_if_asked(run: Run, healthy: None) -> None:
+    """--deep reads those of ended runs too."""
+    change(
+        "UPDATE tidewheel_events SET data = x'00' WHERE run_seq = 1 AND run_key = "
+        "(SELECT run_key FROM tidewheel_runs WHERE run_id = ?)",
+        COMPLETED,
+    )
+
+    shallow = run("doctor")
+    deep = found(run, "journals", "--deep")
+
+    assert shallow.returncode == ExitCode.OK
+    assert [finding["run_id"] for finding in deep] == [COMPLETED]
+    assert "FORMAT" in deep[0]["message"]
+
+
+def test_a_broker_that_is_away_is_unreachable_and_the_rest_is_told(run: Run, shelf: Path) -> None:
+    """Exit code 4, with everything that could be found out."""
+    ran = run("doctor", "--broker", "embedded:////dev/null/broker.db")
+
+    assert ran.returncode == ExitCode.UNREACHABLE
+    assert "found  broker" in ran.stdout
+    assert f"run {PARKED} is parked" in ran.stdout
