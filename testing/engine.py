@@ -18,19 +18,19 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from msgspec import UNSET
-
 from tidewheel.journal import events as ev
 from tidewheel.journal.ids import PromiseId, path_order
-from tidewheel.journal.retry import ONCE, retry_delay
 from tidewheel.replay.execution import Execution
 from tidewheel.sdk.app import App
 from tidewheel.sdk.current_task import CurrentTask
 from tidewheel.sdk.definitions import WorkflowDefinition
 from tidewheel.sdk.errors import NotFound
+from tidewheel.store.append import Completed
+from tidewheel.store.ledger import outcome_of
 from tidewheel.testing.agenda import Agenda
 from tidewheel.testing.memory_run import MemoryRun, OpenStep
-from tidewheel.testing.steps import Attempt, Fake, bound_call, execute, limit_of
+from tidewheel.testing.steps import Attempt, Fake, bound_call, execute
+from tidewheel.workers.outcomes import attempt_ended, limit_of
 
 
 class SeededEntropy:
@@ -319,43 +319,31 @@ class Engine:
     ) -> None:
         if step.doing is not body:
             return  # a late result: the code gave up on the step, or the run has moved on
-        path, result = attempt.event.promise_id, body.result()
-        started = ev.InvokeStarted(promise_id=path, attempt=attempt.number)
-        error = result.error
-        if error is UNSET:
-            self.fact(
-                run, started, ev.InvokeCompleted(promise_id=path, result=result, attempt=attempt.number)
-            )
-            return
-        delay = retry_delay(
-            attempt.event.retry_policy or ONCE,
+        fact = attempt_ended(
+            attempt.event,
             attempt=attempt.number,
-            error_type=error.type,
-            retryable=error.retryable,
-            elapsed=(self.agenda.now - step.scheduled_at).total_seconds(),
+            result=body.result(),
+            scheduled_at=step.scheduled_at,
+            now=self.agenda.now,
             jitter=self._entropy.random(),
+            owner=None,
         )
-        limits = attempt.event.limits
-        parks = limits is not UNSET and limits.on_exhausted == "park"
-        if delay is None and not parks:
-            spent = ev.Error(
-                type=error.type,
-                message=error.message,
-                retryable=error.retryable,
-                attempts=attempt.number,
-                details=error.details,
+        path = fact.path
+        started = ev.InvokeStarted(promise_id=path, attempt=attempt.number)
+        if isinstance(fact, Completed):
+            self.fact(
+                run, started, ev.InvokeCompleted(promise_id=path, result=fact.result, attempt=fact.attempt)
             )
-            final = ev.InvokeCompleted(promise_id=path, result=ev.Result(error=spent), attempt=attempt.number)
-            self.fact(run, started, final)
             return
-        retry_at = None if delay is None else self.agenda.now + dt.timedelta(seconds=delay)
         self.fact(
             run,
             started,
-            ev.InvokeRetrying(promise_id=path, failed_attempt=attempt.number, error=error, retry_at=retry_at),
+            ev.InvokeRetrying(
+                promise_id=path, failed_attempt=fact.attempt, error=fact.error, retry_at=fact.retry_at
+            ),
         )
-        if retry_at is not None:
-            self._retry_at(run, step, retry_at)
+        if fact.retry_at is not None:
+            self._retry_at(run, step, fact.retry_at)
 
     def _retry_at(self, run: MemoryRun, step: OpenStep, when: dt.datetime) -> None:
         def retry() -> None:
@@ -387,7 +375,9 @@ class Engine:
             return
         del parent.children[path]
         if parent.terminal is None and path in parent.steps:
-            self.fact(parent, ev.InvokeCompleted(promise_id=path, result=_outcome(run), attempt=1))
+            assert run.terminal is not None
+            result = outcome_of(run.terminal, run.run_id)
+            self.fact(parent, ev.InvokeCompleted(promise_id=path, result=result, attempt=1))
 
     def _cancel_run(self, run: MemoryRun | None, reason: str) -> None:
         if run is not None and run.terminal is None and not run.state.cancelling:
@@ -400,16 +390,3 @@ class Engine:
             for entry in written:
                 self.on_event(run, entry)
         return written
-
-
-def _outcome(run: MemoryRun) -> ev.Result:
-    match run.terminal:
-        case ev.ExecutionCompleted(result=result):
-            return result
-        case ev.ExecutionFailed(error=error):
-            return ev.Result(error=error)
-        case ev.ExecutionCancelled(reason=reason):
-            message = f"child run {run.run_id} was cancelled" + (f": {reason}" if reason else "")
-            return ev.Result(error=ev.Error(type="RunCancelled", message=message))
-        case _:
-            raise AssertionError(run.terminal)

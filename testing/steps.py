@@ -9,8 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from msgspec import UNSET
-
 from tidewheel.journal import events as ev
 from tidewheel.sdk import payload
 from tidewheel.sdk.current_task import CurrentTask, enter_task
@@ -80,17 +78,6 @@ def bound_call(definition: TaskDefinition, fake: Fake, given: list[Any]) -> Call
         return fn(*payload.decode_args(definition.hints, given, f"input of {definition.name}"))
 
     return call
-
-
-def limit_of(event: ev.InvokeScheduled, elapsed: float) -> float | None:
-    """The most seconds an attempt that starts *elapsed* seconds after its scheduling may last."""
-    limits = event.limits
-    if limits is UNSET:
-        return None
-    bounds = [] if limits.timeout is None else [limits.timeout]
-    if limits.schedule_to_close is not None:
-        bounds.append(max(0.0, limits.schedule_to_close - elapsed))
-    return min(bounds, default=None)
 
 
 def _timed_out(attempt: Attempt) -> ev.Error:

@@ -1,0 +1,111 @@
+"""Stopping: nothing new is begun, what is in hand finishes or is handed back."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.unit.workers.house import House
+from tidewheel import App, Context
+from tidewheel.broker.topology import work_queue
+
+SLOW = 20.0
+
+
+async def test_a_step_in_hand_may_finish(house: House) -> None:
+    """Within the grace its result is written, and the next step is left to others."""
+    app = App("stopping")
+    executed: list[str] = []
+
+    @app.task
+    async def work(name: str) -> None:
+        await asyncio.sleep(SLOW)
+        executed.append(name)
+
+    @app.workflow
+    async def two(ctx: Context) -> str:
+        await ctx.invoke(work, "first")
+        await ctx.invoke(work, "second")
+        return "done"
+
+    worker = await house.worker(app)
+    handle = await (await house.client()).start(two)
+    await asyncio.sleep(5)
+    await worker.stop()
+
+    assert executed == ["first"]
+    assert house.kinds(handle.run_id)["InvokeCompleted"] == 1
+    await house.worker(app)
+    assert await handle.result() == "done"
+    assert executed == ["first", "second"]
+    assert house.kinds(handle.run_id)["InvokeRetrying"] == 0
+
+
+async def test_a_step_that_outlasts_the_grace_is_handed_back(house: House) -> None:
+    """Another worker goes on at once, without waiting for a lease."""
+    app = App("handing-back")
+
+    @app.task
+    async def work() -> str:
+        await asyncio.sleep(SLOW)
+        return "done"
+
+    @app.workflow
+    async def one(ctx: Context) -> str:
+        return await ctx.invoke(work)
+
+    worker = await house.worker(app)
+    handle = await (await house.client()).start(one)
+    await asyncio.sleep(5)
+    await worker.stop(grace_s=1.0)
+    await house.worker(app)
+    began = asyncio.get_running_loop().time()
+
+    result = await handle.result()
+
+    assert result == "done"
+    assert asyncio.get_running_loop().time() - began < SLOW + 2
+    errors = [getattr(event, "error", None) for event in house.events(handle.run_id)]
+    assert [error.type for error in errors if error is not None] == ["WorkerStopped"]
+
+
+async def test_a_queued_step_that_outlasts_the_grace_is_handed_back(house: House) -> None:
+    """The same over a queue."""
+    app = App("handing-back-queued")
+
+    @app.task(inline=False)
+    async def work() -> str:
+        await asyncio.sleep(SLOW)
+        return "done"
+
+    @app.workflow
+    async def one(ctx: Context) -> str:
+        return await ctx.invoke(work)
+
+    worker = await house.worker(app)
+    await house.keeper()
+    handle = await (await house.client()).start(one)
+    await asyncio.sleep(5)
+    await worker.stop(grace_s=1.0)
+    await house.worker(app)
+
+    assert await handle.result() == "done"
+
+
+async def test_stopping_an_idle_worker_takes_no_time_and_may_be_repeated(house: House) -> None:
+    """Runs that wait for something outside hold nothing up."""
+    app = App("idle")
+
+    @app.workflow
+    async def waits(ctx: Context) -> None:
+        await ctx.signal("never")
+
+    worker = await house.worker(app)
+    await (await house.client()).start(waits)
+    await asyncio.sleep(5)
+    began = asyncio.get_running_loop().time()
+    await worker.stop()
+    await worker.stop()
+
+    assert asyncio.get_running_loop().time() - began < 1
+    assert await house.broker.depth(work_queue("default", "default")) == 0
+    assert await house.store.workers() == []

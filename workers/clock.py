@@ -1,0 +1,29 @@
+"""The store's time between two of its answers: all deadlines use the store's clock."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+
+
+class StoreClock:
+    """Remembers the store's time and adds what has passed since, by the process's own steady clock."""
+
+    def __init__(self) -> None:
+        self._told: dt.datetime | None = None
+        self._told_at = 0.0
+
+    def tell(self, now: dt.datetime) -> None:
+        """The store says that it is *now*."""
+        self._told = now
+        self._told_at = asyncio.get_running_loop().time()
+
+    def now(self) -> dt.datetime:
+        """The store's time, as far as is known here."""
+        assert self._told is not None, "nobody has asked the store yet"
+        passed = asyncio.get_running_loop().time() - self._told_at
+        return self._told + dt.timedelta(seconds=passed)
+
+    def seconds_until(self, moment: dt.datetime) -> float:
+        """How long until *moment*; 0 if it has passed."""
+        return max(0.0, (moment - self.now()).total_seconds())

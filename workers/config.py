@@ -1,0 +1,108 @@
+"""What a worker and a keeper can be told, with their defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from tidewheel.journal.errors import InvalidRequest
+from tidewheel.journal.ids import check_name
+from tidewheel.sdk.settings import Key, Settings, Unit
+
+#: The queue of whatever names none.
+DEFAULT_QUEUE = "default"
+
+
+def _check_queues(queues: Sequence[str]) -> None:
+    for queue in queues:
+        check_name(queue, "queue")
+    if not queues or len(set(queues)) != len(queues):
+        message = "name at least one queue, and each once"
+        raise InvalidRequest(message)
+
+
+class WorkerConfig(Settings, frozen=True, kw_only=True):
+    """How a worker behaves."""
+
+    queues: Annotated[
+        tuple[str, ...],
+        Key("TIDEWHEEL_QUEUES", "The queues a worker serves, with commas.", check=_check_queues),
+    ] = (DEFAULT_QUEUE,)
+    prefetch: Annotated[
+        int, Key("TIDEWHEEL_PREFETCH", "Deliveries in hand at a time, per queue.", least=1, most=10_000)
+    ] = 64
+    slots: Annotated[
+        int, Key("TIDEWHEEL_SLOTS", "Steps a worker executes at a time.", least=1, most=100_000)
+    ] = 64
+    threads: Annotated[
+        int, Key("TIDEWHEEL_THREADS", "Plain functions it executes at a time.", least=1, most=1_000)
+    ] = 16
+    cache: Annotated[
+        int, Key("TIDEWHEEL_CACHE", "Runs kept in memory between activations.", least=0, most=1_000_000)
+    ] = 1_000
+    lease_s: Annotated[
+        float,
+        Key(
+            "TIDEWHEEL_LEASE",
+            "How long a worker is believed alive without a word from it.",
+            Unit.SECONDS,
+            least=0.1,
+        ),
+    ] = 10.0
+    hold_s: Annotated[
+        float,
+        Key(
+            "TIDEWHEEL_HOLD",
+            "A delivery is acknowledged after this long, even if its work goes on.",
+            Unit.SECONDS,
+            least=0.1,
+            most=1_200,
+        ),
+    ] = 60.0
+    started_after_s: Annotated[
+        float,
+        Key(
+            "TIDEWHEEL_STARTED_AFTER",
+            "An inline step that takes longer than this is journaled as started before it ends.",
+            Unit.SECONDS,
+            least=0.0,
+        ),
+    ] = 1.0
+    pause_s: Annotated[
+        float,
+        Key("TIDEWHEEL_PAUSE", "The first pause after something went wrong.", Unit.SECONDS, least=0.001),
+    ] = 0.2
+    grace_s: Annotated[
+        float,
+        Key(
+            "TIDEWHEEL_GRACE",
+            "How long work in hand may go on after a stop was asked for.",
+            Unit.SECONDS,
+            least=0.0,
+        ),
+    ] = 30.0
+
+
+class KeeperConfig(Settings, frozen=True, kw_only=True):
+    """How a keeper behaves."""
+
+    poll_s: Annotated[
+        float,
+        Key("TIDEWHEEL_KEEPER_POLL", "The longest it sleeps between two looks.", Unit.SECONDS, least=0.01),
+    ] = 1.0
+    batch: Annotated[
+        int, Key("TIDEWHEEL_KEEPER_BATCH", "Things of each kind it takes at a time.", least=1, most=10_000)
+    ] = 500
+    strikes: Annotated[
+        int,
+        Key(
+            "TIDEWHEEL_STRIKES",
+            "A run that workers die with is tried alone, and quarantined when this many of its messages died.",
+            least=1,
+            most=100,
+        ),
+    ] = 3
+    retention_days: Annotated[
+        float,
+        Key("TIDEWHEEL_RETENTION_DAYS", "Ended runs are deleted after this many days; 0: never.", least=0.0),
+    ] = 90.0

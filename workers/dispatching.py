@@ -1,0 +1,143 @@
+"""What becomes of the moves of an activation: which step goes where.
+
+*Inline*: this worker has the function and room for it, so it executes it after the commit, without a
+queue in between. *Queued*: it is published to the step's queue. A child run is started by the
+same commit. The choice is recorded on the event.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from tidewheel.journal import events as ev
+from tidewheel.journal.errors import InvalidRequest
+from tidewheel.replay.execution import Activation, Execution
+from tidewheel.store.append import ChildStart, Completed, Fact
+from tidewheel.workers.services import Services
+
+logger = logging.getLogger("tidewheel.workers")
+
+_CLOSING = (*ev.TERMINAL, ev.ExecutionContinued)
+
+
+@dataclass(slots=True)
+class Orders:
+    """The events to append, and what to do once they are committed."""
+
+    events: list[ev.Event] = field(default_factory=list)
+    inline: list[ev.InvokeScheduled] = field(default_factory=list)
+    children: dict[str, ChildStart] = field(default_factory=dict)
+    #: What can be said at once of steps that nobody could execute.
+    facts: list[Fact] = field(default_factory=list)
+
+    @property
+    def ends(self) -> bool:
+        """Whether the run, or a segment of it, is over."""
+        return any(isinstance(event, _CLOSING) for event in self.events)
+
+    @property
+    def continues(self) -> bool:
+        """Whether another segment begins."""
+        return any(isinstance(event, ev.ExecutionContinued) for event in self.events)
+
+
+def give_orders(services: Services, execution: Execution, activation: Activation | None, seq: int) -> Orders:
+    """Decide about everything the code asked for; *seq* is the last event of its journal."""
+    orders = Orders()
+    if activation is None:
+        return orders
+    refused = _too_long(services, execution, seq, seq + len(activation.events)) or _too_large(
+        services, activation.events
+    )
+    if refused is not None:
+        orders.events = [refused]
+        return orders
+    for event in activation.events:
+        decided = _decide(services, orders, event) if isinstance(event, ev.InvokeScheduled) else event
+        orders.events.append(decided)
+    return orders
+
+
+def _decide(services: Services, orders: Orders, event: ev.InvokeScheduled) -> ev.InvokeScheduled:
+    if event.kind == "workflow":
+        _start_child(services, orders, event)
+        return event
+    is_here = event.kind == "operation" or event.function_name in services.app.tasks
+    if not is_here and _is_ours(services, event):
+        event = replace(event, dispatch="inline")
+        orders.facts.append(_not_included(services, event, "task"))
+        return event
+    may_queue = event.kind != "operation"
+    has_room = services.runner.has_room(len(orders.inline)) and not services.stopping.is_set()
+    if may_queue and (event.dispatch == "queued" or not is_here or not has_room):
+        return replace(event, dispatch="queued")
+    event = replace(event, dispatch="inline")
+    orders.inline.append(event)
+    return event
+
+
+def _start_child(services: Services, orders: Orders, event: ev.InvokeScheduled) -> None:
+    definition = services.app.workflows.get(event.function_name)
+    if definition is None and _is_ours(services, event):
+        orders.facts.append(_not_included(services, event, "workflow"))
+        return
+    orders.children[event.promise_id] = ChildStart(
+        workflow=event.function_name,
+        version="" if definition is None else definition.version,
+        digest="" if definition is None else definition.digest,
+    )
+
+
+def _is_ours(services: Services, event: ev.InvokeScheduled) -> bool:
+    """Tell whether the workers of this app are the only ones that could execute the step."""
+    return event.queue is UNSET or event.queue in services.config.queues
+
+
+def _not_included(services: Services, event: ev.InvokeScheduled, what: str) -> Completed:
+    """Fail a step that nobody could execute."""
+    message = (
+        f"app {services.app.name!r} has no {what} {event.function_name!r}: "
+        "include the app that defines it, with app.include(...)"
+    )
+    error = ev.Error(type="NotFound", message=message, retryable=False, attempts=1)
+    return Completed(path=event.promise_id, attempt=1, result=ev.Result(error=error), overdue=True)
+
+
+def _too_large(services: Services, events: Iterable[ev.Event]) -> ev.ExecutionFailed | None:
+    """End a run whose code asks for what is too large to journal: nothing of that activation is kept."""
+    try:
+        for event in events:
+            match event:
+                case ev.InvokeScheduled():
+                    services.limits.check_payload(event.input, f"the input of {event.function_name}")
+                case ev.ExecutionCompleted():
+                    services.limits.check_payload(event.result.ok, "the result of the run")
+                case ev.ExecutionContinued():
+                    services.limits.check_payload(event.input, "the input of the next segment")
+                case ev.StateSet():
+                    services.limits.check_payload(event.value, f"state[{event.key!r}]")
+                case _:
+                    pass
+    except InvalidRequest as problem:
+        return ev.ExecutionFailed(error=ev.Error(type="PayloadTooLarge", message=str(problem)))
+    return None
+
+
+def _too_long(
+    services: Services, execution: Execution, before: int, events: int
+) -> ev.ExecutionFailed | None:
+    limits = services.limits
+    if events > limits.history_max_events:
+        message = (
+            f"the journal would have {events:,} events, and the limit is {limits.history_max_events:,}: "
+            "end long loops with ctx.continue_as_new(...)"
+        )
+        return ev.ExecutionFailed(error=ev.Error(type="HistoryTooLong", message=message))
+    if before <= limits.history_warning_events < events:
+        logger.warning("run %s has %d events: use ctx.continue_as_new(...)", execution.run, events)
+    return None

@@ -1,0 +1,350 @@
+"""The steps of one run that this worker executes itself.
+
+A step is begun only after its ``InvokeScheduled`` is committed with this worker as its owner, or after
+its ``InvokeStarted`` is. What was lost with another worker (or in this one) is taken over by facts:
+the lost attempt failed, the next one is started. So every execution counts, and a body that
+kills its process does not do so for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from tidewheel.broker.protocol import Delivery
+from tidewheel.journal import events as ev
+from tidewheel.journal.errors import TidewheelError
+from tidewheel.replay.execution import Execution
+from tidewheel.replay.promise import Promise
+from tidewheel.sdk.failures import error_of
+from tidewheel.store.append import Append, Appended, Beat, Fact, Released, Retrying, Started, Verdict
+from tidewheel.store.page import NEAR
+from tidewheel.store.protocol import Loaded
+from tidewheel.store.records import RunRef, StepRecord
+from tidewheel.workers.fitting import lost_its_owner
+from tidewheel.workers.outcomes import attempt_ended, attempt_lost
+from tidewheel.workers.runner import Attempt, Committed
+from tidewheel.workers.services import Services
+
+logger = logging.getLogger("tidewheel.workers")
+
+
+@dataclass(slots=True)
+class _Known:
+    """A step of the run, as far as executing it needs."""
+
+    event: ev.InvokeScheduled
+    scheduled_at: dt.datetime
+    #: When the next attempt is due, after one failed.
+    retry_at: dt.datetime | None = None
+    beat: bytes | None = None
+    #: The closure of an operation, once the code has asked for it in this process.
+    call: Callable[[], Any] | None = None
+
+
+@dataclass(slots=True)
+class _Doing:
+    """An attempt that is being executed here, or the wait for it."""
+
+    number: int
+    attempt: Attempt | None = None
+    body: asyncio.Task[None] | None = None
+    timer: asyncio.TimerHandle | None = None
+    #: Whether the journal says that the attempt was started, or is about to.
+    is_started: bool = False
+    #: The heartbeat that is being written, and what the next one will say.
+    beating: asyncio.Task[None] | None = None
+    next_beat: bytes | None = None
+
+    def has_begun(self) -> bool:
+        """Tell whether the body was called, whatever the journal says of it."""
+        return self.is_started or (self.attempt is not None and self.attempt.has_begun)
+
+    def stop(self) -> None:
+        if self.body is not None:
+            self.body.cancel()
+        if self.timer is not None:
+            self.timer.cancel()
+
+
+class InlineSteps:
+    """See the module. *happened* takes facts to append, or None where the store has to be asked."""
+
+    def __init__(self, services: Services, run: RunRef, happened: Callable[[Fact | None], None]) -> None:
+        self._services = services
+        self._run = run
+        self._happened = happened
+        self._me = services.worker_id
+        self._known: dict[str, _Known] = {}
+        self._doing: dict[str, _Doing] = {}
+        #: Attempts that begin here once their ``InvokeStarted``, which was asked for, is committed.
+        self._claims: set[tuple[str, int]] = set()
+
+    def in_flight(self) -> bool:
+        """Tell whether a step is being executed here, or is about to be."""
+        return bool(self._doing)
+
+    def is_executing(self) -> bool:
+        """Tell whether a body is being executed here."""
+        return any(doing.body is not None for doing in self._doing.values())
+
+    # Learning
+
+    def observe(self, entries: Iterable[ev.Entry]) -> None:
+        """Learn of steps from the journal."""
+        for entry in entries:
+            event = entry.event
+            if isinstance(event, ev.InvokeScheduled):
+                if event.kind != "workflow" and event.dispatch == "inline":
+                    self._known[event.promise_id] = _Known(event, entry.at or self._services.clock.now())
+            elif isinstance(event, ev.InvokeRetrying):
+                known = self._known.get(event.promise_id)
+                if known is not None:
+                    known.retry_at = event.retry_at
+            elif isinstance(event, ev.InvokeCompleted | ev.StepSkipped):
+                self._known.pop(event.promise_id, None)
+                self._stop(event.promise_id)
+
+    # Beginning
+
+    def start(self, events: Iterable[ev.InvokeScheduled], execution: Execution, now: dt.datetime) -> None:
+        """Begin the first attempt of steps that were just committed."""
+        for event in events:
+            known = self._known[event.promise_id] = _Known(event, now)
+            if event.promise_id in execution.abandoned:
+                continue
+            known.call = _closure(execution, event.promise_id)
+            self._begin(event.promise_id, 1)
+
+    def learn_closures(self, execution: Execution) -> None:
+        """Remember what the code would execute for its open operations."""
+        for promise in execution.open_invokes():
+            known = self._known.get(promise.path)
+            if known is not None and promise.execute is not None:
+                known.call = promise.execute
+
+    def take_over(self, loaded: Loaded, held: Sequence[Delivery], reported: Collection[str]) -> list[Fact]:
+        """Return what has to be written before steps that nobody executes any more are begun here.
+
+        Of those in *reported* something is about to be written.
+        """
+        facts: list[Fact] = []
+        for step in loaded.steps:
+            is_inline = step.dispatch == "inline" and step.kind != "workflow"
+            if is_inline and not step.abandoned and step.state != "parked" and step.path not in self._doing:
+                if step.path in reported:
+                    continue
+                known = self._known.get(step.path)
+                if known is not None:
+                    known.scheduled_at, known.beat = step.scheduled_at, step.beat
+                    facts += self._take_up(step, known, loaded, held)
+        return facts
+
+    def _take_up(
+        self, step: StepRecord, known: _Known, loaded: Loaded, held: Sequence[Delivery]
+    ) -> list[Fact]:
+        if step.owner == self._me or lost_its_owner(step, loaded, held):
+            if step.state == "retrying":
+                # The next attempt would have begun with the commit of its start: nothing is lost.
+                released = Released(path=step.path, owner=step.owner or "")
+                return [released, *self._claim(step, known)]
+            attempt = step.attempt if step.state == "started" else step.attempt + 1
+            lost = attempt_lost(
+                known.event, attempt=attempt, worker=step.owner, now=loaded.now, next_owner=self._me
+            )
+            if isinstance(lost, Retrying) and lost.retry_at is not None:
+                return [lost, self._started(step.path, attempt + 1)]
+            return [lost]
+        if step.owner is None:
+            return self._claim(step, known)
+        return []
+
+    def _claim(self, step: StepRecord, known: _Known) -> list[Fact]:
+        """Begin the next attempt of a step that is nobody's, now or when it is due."""
+        number = step.attempt + 1
+        if known.retry_at is not None and step.state == "retrying":
+            left = known.retry_at - self._services.clock.now()
+            if left > NEAR:
+                return []  # the keeper's
+            if left > dt.timedelta(0):
+                self._wait(step.path, number, known.retry_at, lambda: self._look_again(step.path))
+                return []
+        return [self._started(step.path, number)]
+
+    def _started(self, path: str, number: int) -> Started:
+        self._claims.add((path, number))
+        return Started(path=path, attempt=number, owner=self._me)
+
+    def _retry(self, path: str, number: int) -> None:
+        """Ask for the next attempt. Unlike the first, nobody else must have begun it meanwhile."""
+        self._doing.pop(path, None)
+        self._happened(self._started(path, number))
+
+    def _look_again(self, path: str) -> None:
+        self._doing.pop(path, None)
+        self._happened(None)
+
+    def after_commit(self, answer: Appended, facts: Sequence[Fact]) -> None:
+        """Follow up on what became of *facts*: begin what was claimed, wait for what is retried."""
+        for fact, verdict in zip(facts, answer.verdicts, strict=True):
+            is_repeated = isinstance(fact, Started) and verdict is Verdict.DUPLICATE
+            is_claim = isinstance(fact, Started) and (fact.path, fact.attempt) in self._claims
+            if isinstance(fact, Started):
+                self._claims.discard((fact.path, fact.attempt))
+            if verdict is not Verdict.WRITTEN and not is_repeated:
+                if isinstance(fact, Started | Retrying):
+                    self._stop(fact.path)  # somebody else has it
+                continue
+            if isinstance(fact, Started):
+                if not is_claim:
+                    continue  # its start was journaled late, and it may have ended since
+                doing = self._doing.get(fact.path)
+                if doing is not None:
+                    doing.stop()  # it only waited, as after a loss: the journal has its start already
+                self._begin(fact.path, fact.attempt, is_started=True)
+            elif isinstance(fact, Retrying) and fact.next_owner == self._me and fact.retry_at is not None:
+                known = self._known.get(fact.path)
+                if known is not None:
+                    known.retry_at = fact.retry_at
+                    self._await_retry(fact.path, fact.attempt + 1, fact.retry_at)
+
+    def _await_retry(self, path: str, number: int, retry_at: dt.datetime) -> None:
+        if path not in self._doing:
+            self._wait(path, number, retry_at, lambda: self._retry(path, number))
+
+    def _wait(self, path: str, number: int, until: dt.datetime, then: Callable[[], None]) -> None:
+        delay = self._services.clock.seconds_until(until)
+        timer = asyncio.get_running_loop().call_later(delay, then)
+        self._doing[path] = _Doing(number, timer=timer)
+
+    # Executing
+
+    def _begin(self, path: str, number: int, *, is_started: bool = False) -> None:
+        known = self._known.get(path)
+        definition = None
+        if known is not None and known.event.kind != "operation":
+            definition = self._services.app.tasks.get(known.event.function_name)
+        if known is None or (known.call is None and definition is None):
+            self._doing.pop(path, None)
+            return  # an operation that the code has not asked for again
+        doing = self._doing[path] = _Doing(number, is_started=is_started)
+        if self._services.stopping.is_set():
+            return  # it is handed back, for another worker to begin
+        now = self._services.clock.now()
+        attempt = Attempt(
+            run=self._run,
+            event=known.event,
+            number=number,
+            owner=self._me,
+            elapsed=(now - known.scheduled_at).total_seconds(),
+            last_heartbeat=None if known.beat is None else msgspec.json.decode(known.beat),
+            call=known.call if known.event.kind == "operation" else None,
+            definition=definition,
+            on_beat=lambda details: self._beat(path, doing, details),
+        )
+        doing.attempt = attempt
+        doing.body = asyncio.create_task(self._execute(known, doing, attempt), name=f"tidewheel-step-{path}")
+        if not is_started:
+            late = self._services.config.started_after_s
+            doing.timer = asyncio.get_running_loop().call_later(late, self._journal_start, path, doing)
+
+    async def _execute(self, known: _Known, doing: _Doing, attempt: Attempt) -> None:
+        path = attempt.event.promise_id
+        try:
+            result = await self._services.runner.execute(attempt)
+        except asyncio.CancelledError:
+            raise
+        except Exception as problem:  # noqa: BLE001 - the store refused the step's transaction, say
+            logger.warning("%s of run %s: %s", attempt.event.function_name, self._run.run_id, problem)
+            result = ev.Result(error=error_of(problem))
+        if self._doing.get(path) is not doing:
+            return
+        if doing.timer is not None:
+            doing.timer.cancel()
+        del self._doing[path]
+        if isinstance(result, Committed):
+            self._happened(None)
+            return
+        self._happened(
+            attempt_ended(
+                attempt.event,
+                attempt=attempt.number,
+                result=result,
+                scheduled_at=known.scheduled_at,
+                now=self._services.clock.now(),
+                jitter=self._services.chance.random(),
+                owner=self._me,
+            )
+        )
+
+    def _journal_start(self, path: str, doing: _Doing) -> None:
+        """The attempt has lasted a while: let people see that it was started."""
+        if self._doing.get(path) is doing and not doing.is_started:
+            doing.is_started = True
+            self._happened(Started(path=path, attempt=doing.number, owner=self._me))
+
+    def _beat(self, path: str, doing: _Doing, details: Any) -> None:
+        """Write a heartbeat; those that come while one is being written become one."""
+        if self._doing.get(path) is not doing:
+            return
+        doing.next_beat = self._known[path].beat = msgspec.json.encode(details)
+        if doing.beating is None or doing.beating.done():
+            doing.beating = self._services.spawn(self._write_beats(path, doing))
+
+    async def _write_beats(self, path: str, doing: _Doing) -> None:
+        while doing.next_beat is not None and self._doing.get(path) is doing:
+            beat = Beat(path=path, attempt=doing.number, details=doing.next_beat)
+            started = Started(path=path, attempt=doing.number, owner=self._me)
+            facts: tuple[Fact, ...] = (beat,) if doing.is_started else (started, beat)
+            doing.is_started, doing.next_beat = True, None
+            try:
+                answer = await self._services.append(Append(run=self._run, facts=facts))
+            except TidewheelError as problem:
+                logger.warning("a heartbeat of run %s was not written: %s", self._run.run_id, problem)
+                return
+            if answer.verdicts[-1] is not Verdict.WRITTEN:
+                self._stop(path)  # another worker has the step
+
+    # Stopping
+
+    def drop(self, paths: Collection[str]) -> None:
+        """Stop executing what the code gave up on."""
+        for path in [path for path in self._doing if path in paths]:
+            self._stop(path)
+
+    def stop(self) -> None:
+        """Stop everything, without a word."""
+        for path in list(self._doing):
+            self._stop(path)
+        self._known.clear()
+        self._claims.clear()
+
+    def hand_back(self, now: dt.datetime) -> list[Fact]:
+        """Stop everything and return what lets others go on at once."""
+        facts: list[Fact] = []
+        for path, doing in list(self._doing.items()):
+            if doing.has_begun():
+                error = ev.Error(type="WorkerStopped", message="its worker was stopped", retryable=True)
+                facts.append(
+                    Retrying(path=path, attempt=doing.number, error=error, retry_at=now, owner=self._me)
+                )
+            else:
+                facts.append(Released(path=path, owner=self._me))
+        self.stop()
+        return facts
+
+    def _stop(self, path: str) -> None:
+        doing = self._doing.pop(path, None)
+        if doing is not None:
+            doing.stop()
+
+
+def _closure(execution: Execution, path: str) -> Callable[[], Any] | None:
+    promise = execution.pending.get(path)
+    return promise.execute if isinstance(promise, Promise) else None

@@ -1,0 +1,177 @@
+"""The keeper: wakes what sleeps and was forgotten. Any number of processes may hold this role.
+
+Whatever is due is claimed in the store, a little at a time; a keeper that dies with a claim leaves it
+to be due again soon. Nothing here is needed for a result to be right, only for it to come: it
+fires timers nobody fired, repeats lost hints, gives up dead workers, ends steps that are overdue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+from tidewheel.broker.errors import BrokerUnavailable, Unroutable
+from tidewheel.broker.message import Publication
+from tidewheel.broker.protocol import Broker
+from tidewheel.broker.topology import work_queue
+from tidewheel.journal.errors import TidewheelError
+from tidewheel.sdk.hinting import publication_of, publications
+from tidewheel.store.append import Append, Fired, Hint
+from tidewheel.store.protocol import Due, DueStep, DueTimer, Store
+from tidewheel.workers.config import DEFAULT_QUEUE, KeeperConfig
+from tidewheel.workers.dead_letters import DeadLetters
+from tidewheel.workers.lifeline import is_gone
+from tidewheel.workers.overdue import Verdict, judge
+from tidewheel.workers.parked import ParkedRuns
+
+logger = logging.getLogger("tidewheel.keeper")
+
+#: A queue with more messages than this explains why a hint was not followed yet.
+BACKLOG_MIN = 1_000
+#: Appends in one transaction.
+GROUP_MAX = 100
+#: How often the rarer duties are done.
+ROUNDS_S = 1.0
+RETENTION_ROUND_S = 60.0
+#: Never sleeps shorter than this, whatever is due.
+NAP_MIN_S = 0.002
+
+
+class Keeper:
+    """See the module."""
+
+    def __init__(
+        self, store: Store, broker: Broker, *, namespace: str = "default", config: KeeperConfig | None = None
+    ) -> None:
+        self.config = config or KeeperConfig()
+        self._store = store
+        self._broker = broker
+        self._namespace = namespace
+        self._dead_letters = DeadLetters(store, broker, namespace, self.config)
+        self._parked = ParkedRuns(store, broker, namespace)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Begin to look after things."""
+        duties = (
+            self._for_ever(self._keep_due, 0.0),
+            self._for_ever(self._keep_rounds, ROUNDS_S),
+            self._for_ever(self._keep_retention, RETENTION_ROUND_S),
+        )
+        self._tasks = [asyncio.create_task(duty, name="tidewheel-keeper") for duty in duties]
+
+    async def stop(self) -> None:
+        """Let go; what was claimed is due again soon. Safe to call twice."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+        await self._dead_letters.stop()
+
+    async def _for_ever(self, duty: Callable[[], Awaitable[None]], pause_s: float) -> None:
+        while True:
+            try:
+                await duty()
+            except TidewheelError as problem:
+                logger.warning("the keeper tries again soon: %s", problem)
+                await asyncio.sleep(self.config.poll_s)
+            except Exception:
+                logger.exception("the keeper stumbled, and goes on")
+                await asyncio.sleep(self.config.poll_s)
+            await asyncio.sleep(pause_s)
+
+    # What is due
+
+    async def _keep_due(self) -> None:
+        due = await self._store.claim_due(limit=self.config.batch)
+        await self.see_to(due)
+        full = max(len(due.timers), len(due.steps), len(due.hints)) >= self.config.batch
+        await asyncio.sleep(NAP_MIN_S if full else self._nap_s(due))
+
+    def _nap_s(self, due: Due) -> float:
+        if due.next_at is None:
+            return self.config.poll_s
+        left = (due.next_at - due.now).total_seconds()
+        return min(max(left, NAP_MIN_S), self.config.poll_s)
+
+    async def see_to(self, due: Due) -> None:
+        """Do what was claimed."""
+        await self._fire(due.timers)
+        wanted = [await self._look_at(step, due.now) for step in due.steps]
+        hints = [hint for hint in wanted if hint is not None]
+        await self._publish([publication_of(hint) for hint in await self._without_backlog(due.hints + hints)])
+
+    async def _fire(self, timers: Sequence[DueTimer]) -> None:
+        for start in range(0, len(timers), GROUP_MAX):
+            group = timers[start : start + GROUP_MAX]
+            answers = await self._store.append(
+                [Append(run=timer.run, facts=(Fired(path=timer.path),)) for timer in group]
+            )
+            await self._publish([one for answer in answers for one in publications(answer)])
+
+    async def _look_at(self, due: DueStep, now: dt.datetime) -> Hint | None:
+        """Find out what a step needs: a hint, the end it has earned, or nothing."""
+        verdict = judge(due, now)
+        if isinstance(verdict, Hint) or verdict is None:
+            return verdict
+        return await self._end(due, verdict, now)
+
+    async def _end(self, due: DueStep, verdict: Verdict, now: dt.datetime) -> Hint | None:
+        loaded = await self._store.load_step(due.run, due.step.path)
+        if loaded is None:
+            return None
+        fact = verdict(loaded, now)
+        (answer,) = await self._store.append([Append(run=due.run, facts=(fact,))])
+        await self._publish(publications(answer))
+        return None
+
+    async def _without_backlog(self, hints: Sequence[Hint]) -> list[Hint]:
+        """Leave out hints whose first edition still waits in a long queue."""
+        queues = {work_queue(hint.run.namespace, hint.queue) for hint in hints}
+        depths: dict[str, int] = {}
+        for queue in queues:
+            with contextlib.suppress(BrokerUnavailable):
+                depths[queue] = await self._broker.depth(queue)
+        return [
+            hint for hint in hints if depths.get(work_queue(hint.run.namespace, hint.queue), 0) < BACKLOG_MIN
+        ]
+
+    async def _publish(self, wanted: Sequence[Publication]) -> None:
+        if not wanted:
+            return
+        try:
+            await self._broker.publish(wanted)
+        except Unroutable as problem:
+            logger.info("nobody serves a queue: %s", problem)
+        except BrokerUnavailable as problem:
+            logger.warning("%d hints were not published, and will be later: %s", len(wanted), problem)
+
+    # Rounds
+
+    async def _keep_rounds(self) -> None:
+        """Give up dead workers, hear of dead letters, wake parked runs whose code has come."""
+        workers = await self._store.workers()
+        now = await self._store.now()
+        dead = [worker.worker_id for worker in workers if worker.alive_until <= now or is_gone(worker)]
+        if dead:
+            logger.warning("taken for dead: %s", ", ".join(dead))
+            await self._store.give_up(dead)
+        alive = [worker for worker in workers if worker.worker_id not in dead]
+        queues = {DEFAULT_QUEUE, *(queue for worker in workers for queue in worker.queues)}
+        await self._dead_letters.listen(queues)
+        await self._parked.retry(alive)
+
+    async def _keep_retention(self) -> None:
+        """Delete what ended long ago, a batch at a time."""
+        if not self.config.retention_days:
+            return
+        before = await self._store.now() - dt.timedelta(days=self.config.retention_days)
+        while True:
+            count = await self._store.purge(self._namespace, ended_before=before, limit=self.config.batch)
+            if count:
+                logger.info("deleted %d runs that ended before %s", count, before.isoformat())
+            if count < self.config.batch:
+                return

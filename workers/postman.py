@@ -1,0 +1,62 @@
+"""Publishes what commits owe: hints and notices, in batches, without holding up whoever committed.
+
+A message that cannot be published is dropped and counted. The store knows who is owed a
+wake-up, and the keeper publishes it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterable
+
+from tidewheel.broker.errors import BrokerUnavailable, Unroutable
+from tidewheel.broker.message import Publication
+from tidewheel.broker.protocol import Broker
+
+logger = logging.getLogger("tidewheel.workers")
+
+BATCH_MAX = 100
+#: More than this waiting to be published is dropped: the keeper knows about all of it.
+WAITING_MAX = 10_000
+
+
+class Postman:
+    """A bounded queue of messages on their way to the broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._waiting: deque[Publication] = deque()
+        self._publishing: asyncio.Task[None] | None = None
+        self.dropped = 0
+
+    def send(self, publications: Iterable[Publication]) -> None:
+        """Publish these soon."""
+        for publication in publications:
+            if len(self._waiting) >= WAITING_MAX:
+                self.dropped += 1
+                continue
+            self._waiting.append(publication)
+        if self._waiting and self._publishing is None:
+            self._publishing = asyncio.create_task(self._publish(), name="tidewheel-postman")
+
+    async def idle(self) -> None:
+        """Return when nothing waits to be published."""
+        while self._publishing is not None:
+            await asyncio.wait([self._publishing])
+
+    async def _publish(self) -> None:
+        try:
+            while self._waiting:
+                batch = [self._waiting.popleft() for _ in range(min(BATCH_MAX, len(self._waiting)))]
+                try:
+                    await self._broker.publish(batch)
+                except Unroutable as problem:
+                    self.dropped += len(problem.addresses)
+                    logger.info("%s; the keeper will publish it again if it still matters", problem)
+                except BrokerUnavailable as problem:
+                    self.dropped += len(batch)
+                    logger.warning("%d hints were not published and will be again: %s", len(batch), problem)
+        finally:
+            self._publishing = None

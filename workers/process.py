@@ -1,0 +1,74 @@
+"""The roles of one process: started together, stopped together, in the right order.
+
+The first signal asks everything to finish within its grace; a second one ends the process at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
+
+from tidewheel.journal.errors import TidewheelError
+from tidewheel.store.protocol import Store
+from tidewheel.workers.lifeline import is_gone
+
+logger = logging.getLogger("tidewheel.process")
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+#: The exit code of a process that was told twice to stop.
+EXIT_AT_ONCE = 130
+
+
+class Role(Protocol):
+    """Something that runs until it is stopped."""
+
+    async def start(self) -> None:
+        """Begin; returns when it works."""
+
+    async def stop(self) -> None:
+        """Finish what is in hand and let go. May be called twice."""
+
+
+@contextlib.asynccontextmanager
+async def running(roles: Sequence[Role]) -> AsyncIterator[None]:
+    """Run *roles* while the block lasts; they are stopped in the opposite order."""
+    begun: list[Role] = []
+    try:
+        for role in roles:
+            begun.append(role)
+            await role.start()
+        yield
+    finally:
+        for role in reversed(begun):
+            try:
+                await role.stop()
+            except TidewheelError as problem:
+                logger.warning("%s did not stop cleanly: %s", type(role).__name__, problem)
+
+
+async def until_told_to_stop() -> None:
+    """Return at the first SIGTERM or SIGINT; at the second the process ends, whatever it is doing."""
+    loop = asyncio.get_running_loop()
+    told = asyncio.Event()
+
+    def hear() -> None:
+        if told.is_set():
+            os._exit(EXIT_AT_ONCE)
+        told.set()
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, hear)
+    await told.wait()
+
+
+async def release_the_dead(store: Store) -> list[str]:
+    """Give up workers of this host whose process has ended: what they had in hand can go on at once."""
+    dead = [worker.worker_id for worker in await store.workers() if is_gone(worker)]
+    if dead:
+        await store.give_up(dead)
+    return dead

@@ -1,0 +1,173 @@
+"""Executing a step that came over a queue: claim it by its ``InvokeStarted``, execute, report.
+
+The claim is committed before the body begins, so a message that is delivered twice executes the
+step once. A delivery is not held for long: after that the step's row in the store is the lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import msgspec
+
+from tidewheel.broker.protocol import Delivery
+from tidewheel.broker.work_items import TaskHint
+from tidewheel.journal import events as ev
+from tidewheel.journal.errors import TidewheelError
+from tidewheel.sdk.failures import error_of
+from tidewheel.sdk.hinting import publication_of, publications
+from tidewheel.store.append import Append, Appended, Beat, Fact, Hint, Retrying, Started, Verdict
+from tidewheel.store.errors import CommitUnknown, StoreUnavailable
+from tidewheel.store.page import NEAR
+from tidewheel.store.protocol import LoadedStep
+from tidewheel.store.records import RunRef
+from tidewheel.workers.outcomes import attempt_ended
+from tidewheel.workers.runner import Attempt, Committed
+from tidewheel.workers.services import Services
+
+logger = logging.getLogger("tidewheel.workers")
+
+PAUSE_MAX_S = 5.0
+
+
+class QueuedStep:
+    """One delivery of one step."""
+
+    def __init__(self, services: Services, delivery: Delivery, hint: TaskHint) -> None:
+        self._services = services
+        self._delivery = delivery
+        self._run = RunRef(hint.namespace, hint.run_id)
+        self._hint = hint
+        self._is_executing = False
+
+    async def follow(self) -> None:
+        """Do what the hint asks for, if it still has to be done, and settle the delivery."""
+        claim = (self._run, self._hint.path, self._hint.attempt)
+        if claim in self._services.claims:  # the hint came twice
+            await self._services.settle(self._delivery.acknowledge())
+            return
+        self._services.claims.add(claim)
+        try:
+            await self._follow()
+        finally:
+            self._services.claims.discard(claim)
+
+    async def _follow(self) -> None:
+        loaded = await self._services.store.load_step(self._run, self._hint.path)
+        if loaded is None or not await self._claim(loaded):
+            await self._services.settle(self._delivery.acknowledge())
+            return
+        hold = asyncio.get_running_loop().call_later(self._services.config.hold_s, self._hold_no_longer)
+        try:
+            self._is_executing = True
+            await self._execute(loaded)
+        finally:
+            hold.cancel()
+        await self._services.settle(self._delivery.acknowledge())
+
+    def _hold_no_longer(self) -> None:
+        self._services.spawn(self._services.settle(self._delivery.acknowledge()))
+
+    async def hand_back(self) -> None:
+        """Let another worker execute the step at once; called after ``follow`` was cancelled."""
+        if self._is_executing:
+            error = ev.Error(type="WorkerStopped", message="its worker was stopped", retryable=True)
+            now = self._services.clock.now()
+            retrying = Retrying(path=self._hint.path, attempt=self._hint.attempt, error=error, retry_at=now)
+            await self._services.append(Append(run=self._run, facts=(retrying,)))
+        await self._services.settle(self._delivery.release())
+
+    async def _claim(self, loaded: LoadedStep) -> bool:
+        """Commit that this worker begins the attempt; False if it is not to be made, or not here."""
+        self._services.clock.tell(loaded.now)
+        if loaded.step.abandoned or loaded.event.function_name not in self._services.app.tasks:
+            if not loaded.step.abandoned:
+                logger.warning(
+                    "queue %s brought task %r of run %s, which app %r does not have",
+                    loaded.step.queue, loaded.event.function_name, self._run.run_id, self._services.app.name,
+                )  # fmt: skip
+            return False
+        started = Started(path=self._hint.path, attempt=self._hint.attempt, owner=self._services.worker_id)
+        (verdict,) = (await self._append_for_sure(Append(run=self._run, facts=(started,)))).verdicts
+        # A duplicate is this claim, whose reply was lost: nobody else in here makes it.
+        return verdict in (Verdict.WRITTEN, Verdict.DUPLICATE)
+
+    async def _append_for_sure(self, claim: Append) -> Appended:
+        """Write *claim*. Once it may have been written that has to be found out: else nobody executes it."""
+        pause_s, is_unknown = self._services.config.pause_s, False
+        while True:
+            try:
+                return await self._services.append(claim)
+            except CommitUnknown:
+                is_unknown = True
+            except StoreUnavailable:
+                if not is_unknown:
+                    raise
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+
+    async def _execute(self, loaded: LoadedStep) -> None:
+        step, event = loaded.step, loaded.event
+        attempt = Attempt(
+            run=self._run,
+            event=event,
+            number=self._hint.attempt,
+            owner=self._services.worker_id,
+            elapsed=(self._services.clock.now() - step.scheduled_at).total_seconds(),
+            last_heartbeat=None if step.beat is None else msgspec.json.decode(step.beat),
+            definition=self._services.app.tasks[event.function_name],
+            on_beat=self._beat,
+        )
+        try:
+            result = await self._services.runner.execute(attempt)
+        except Exception as problem:  # noqa: BLE001 - the store refused the step's transaction, say
+            result = ev.Result(error=error_of(problem))
+        if isinstance(result, Committed):
+            self._services.postman.send(publications(result.answer))
+            return
+        await self._report(
+            step.queue,
+            attempt_ended(
+                event,
+                attempt=attempt.number,
+                result=result,
+                scheduled_at=step.scheduled_at,
+                now=self._services.clock.now(),
+                jitter=self._services.chance.random(),
+                owner=self._services.worker_id,
+            ),
+        )
+
+    async def _report(self, queue: str, fact: Fact) -> None:
+        """Write the outcome; a result is kept until it can be written."""
+        pause_s = self._services.config.pause_s
+        while True:
+            try:
+                answer = await self._services.append(Append(run=self._run, facts=(fact,)))
+                if isinstance(fact, Retrying) and answer.verdicts == [Verdict.WRITTEN]:
+                    self._arm_retry(queue, fact)
+                return
+            except (StoreUnavailable, CommitUnknown) as problem:
+                logger.warning("a result of run %s waits for the store: %s", self._run.run_id, problem)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, PAUSE_MAX_S)
+
+    def _arm_retry(self, queue: str, fact: Retrying) -> None:
+        """Hint at a retry that is due soon to the millisecond; the keeper sees to the others."""
+        if fact.retry_at is None or fact.retry_at - self._services.clock.now() > NEAR:
+            return
+        hint = Hint(run=self._run, queue=queue, path=fact.path, attempt=fact.attempt + 1)
+        delay = self._services.clock.seconds_until(fact.retry_at)
+        asyncio.get_running_loop().call_later(delay, self._services.postman.send, [publication_of(hint)])
+
+    def _beat(self, details: Any) -> None:
+        beat = Beat(path=self._hint.path, attempt=self._hint.attempt, details=msgspec.json.encode(details))
+        self._services.spawn(self._write_beat(beat))
+
+    async def _write_beat(self, beat: Beat) -> None:
+        try:
+            await self._services.append(Append(run=self._run, facts=(beat,)))
+        except TidewheelError as problem:
+            logger.warning("a heartbeat of run %s was not written: %s", self._run.run_id, problem)

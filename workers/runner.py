@@ -1,0 +1,149 @@
+"""The slots of a worker: how many steps it executes at a time, and where.
+
+A step that finds no free slot waits for one here, first come first served; how many may wait is
+for whoever asks to decide, by ``has_room``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+
+from tidewheel.journal import events as ev
+from tidewheel.journal.ids import PromiseId
+from tidewheel.sdk.current_task import CurrentTask
+from tidewheel.sdk.definitions import TaskDefinition
+from tidewheel.sdk.limits import Limits
+from tidewheel.store.append import Append, Appended, Completed
+from tidewheel.store.protocol import Store
+from tidewheel.store.records import RunRef
+from tidewheel.workers.attempt import Bounds, Pulse, Threads, bound_call, execute, heartbeat_limit
+from tidewheel.workers.outcomes import limit_of, start_timed_out
+
+#: Steps that may wait for a slot, per slot, before further ones are given to the queue.
+WAITING_PER_SLOT = 4
+
+
+class Attempt(msgspec.Struct, kw_only=True):
+    """One physical execution of one step, and what it is executed with."""
+
+    run: RunRef
+    event: ev.InvokeScheduled
+    number: int
+    owner: str
+    #: Seconds since the step was scheduled.
+    elapsed: float
+    last_heartbeat: Any = None
+    #: The closure of an operation, or the definition of a task.
+    call: Callable[[], Any] | None = None
+    definition: TaskDefinition | None = None
+    on_beat: Callable[[Any], None] = lambda _details: None
+    #: When it began to wait for a slot, by the loop's clock, and whether it has got one.
+    asked_at: float = 0.0
+    has_begun: bool = False
+
+    def waits_too_long(self) -> bool:
+        """Tell whether the step should have been started before now."""
+        limit = None if self.event.limits is msgspec.UNSET else self.event.limits.schedule_to_start
+        if limit is None or self.number > 1:
+            return False
+        return self.elapsed + asyncio.get_running_loop().time() - self.asked_at > limit
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """A transactional step's result is in the journal already, or was refused there."""
+
+    answer: Appended
+
+
+class Runner:
+    """Executes attempts, a bounded number at a time."""
+
+    def __init__(
+        self, store: Store, *, slots: int, threads: int, limits: Limits, inline: bool = False
+    ) -> None:
+        """*inline* executes plain functions in place of threads, where a test wants to see every step."""
+        self._store = store
+        self._slots = asyncio.Semaphore(slots)
+        self._waiting_max = slots * WAITING_PER_SLOT
+        self._limits = limits
+        self._pool = None if inline else ThreadPoolExecutor(threads, thread_name_prefix="tidewheel-task")
+        self._threads: Threads = self._in_place if inline else self._in_thread
+        self.waiting = 0
+        self.running = 0
+
+    def has_room(self, count: int = 0) -> bool:
+        """Tell whether one more step may be executed here, *count* being asked for already."""
+        return self.waiting + count < self._waiting_max
+
+    async def execute(self, attempt: Attempt) -> ev.Result | Committed:
+        """Wait for a slot and execute *attempt*."""
+        self.waiting += 1
+        attempt.asked_at = asyncio.get_running_loop().time()
+        try:
+            await self._slots.acquire()
+        finally:
+            self.waiting -= 1
+        self.running += 1
+        attempt.has_begun = True
+        try:
+            if attempt.waits_too_long():
+                return ev.Result(error=start_timed_out(attempt.event))
+            if attempt.definition is not None and attempt.definition.transactional:
+                return await self._in_transaction(attempt)
+            return await self._execute(attempt, None)
+        finally:
+            self.running -= 1
+            self._slots.release()
+
+    def close(self) -> None:
+        """Let go of the threads; what still runs in one is left to itself."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _execute(self, attempt: Attempt, connection: Any) -> ev.Result:
+        call = attempt.call
+        if call is None:
+            assert attempt.definition is not None
+            call = bound_call(attempt.definition, attempt.event.input)
+        pulse = Pulse(attempt.on_beat)
+        root = attempt.run.promise.run
+        task = CurrentTask(
+            run_id=attempt.run.run_id,
+            attempt=attempt.number,
+            idempotency_key=str(PromiseId(root, attempt.event.promise_id)),
+            last_heartbeat=attempt.last_heartbeat,
+            _beat=pulse.beat,
+            _connection=connection,
+        )
+        bounds = Bounds(
+            attempt_s=limit_of(attempt.event, attempt.elapsed),
+            heartbeat_s=heartbeat_limit(attempt.event),
+            limits=self._limits,
+        )
+        return await execute(attempt.event, call, task, bounds=bounds, pulse=pulse, threads=self._threads)
+
+    async def _in_transaction(self, attempt: Attempt) -> ev.Result | Committed:
+        """Execute a step whose own writes commit with its result, or not at all."""
+        async with self._store.transaction() as transaction:
+            result = await self._execute(attempt, transaction.connection)
+            if result.error is not msgspec.UNSET:
+                return result  # rolled back; the failure is journaled like any other
+            completed = Completed(
+                path=attempt.event.promise_id, attempt=attempt.number, result=result, owner=attempt.owner
+            )
+            answer = await transaction.commit(Append(run=attempt.run, facts=(completed,)))
+            return Committed(answer)
+
+    def _in_thread(self, call: Callable[[], Any]) -> Awaitable[Any]:
+        assert self._pool is not None
+        context = contextvars.copy_context()
+        return asyncio.get_running_loop().run_in_executor(self._pool, context.run, call)
+
+    async def _in_place(self, call: Callable[[], Any]) -> Any:
+        return call()

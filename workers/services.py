@@ -1,0 +1,74 @@
+"""What the parts of one worker share."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidewheel.broker.errors import BrokerUnavailable
+from tidewheel.broker.protocol import Broker
+from tidewheel.replay.execution import Entropy
+from tidewheel.sdk.app import App
+from tidewheel.sdk.hinting import publications
+from tidewheel.sdk.limits import Limits
+from tidewheel.store.append import Append, Appended
+from tidewheel.store.protocol import Store
+from tidewheel.store.records import RunRef
+from tidewheel.workers.clock import StoreClock
+from tidewheel.workers.config import WorkerConfig
+from tidewheel.workers.entropy import SecureEntropy
+from tidewheel.workers.postman import Postman
+from tidewheel.workers.runner import Runner
+from tidewheel.workers.writer import Writer
+
+logger = logging.getLogger("tidewheel.workers")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """The store, the broker, the code, and what stands between them."""
+
+    worker_id: str
+    namespace: str
+    app: App
+    store: Store
+    broker: Broker
+    config: WorkerConfig
+    limits: Limits
+    clock: StoreClock
+    writer: Writer
+    postman: Postman
+    runner: Runner
+    entropy: Entropy
+    #: Makes fence tokens, and jitter.
+    chance: SecureEntropy
+    #: Set once the worker was asked to stop: from then on it begins nothing new.
+    stopping: asyncio.Event
+    #: Attempts of queued steps that are being claimed or executed here.
+    claims: set[tuple[RunRef, str, int]] = field(default_factory=set)
+    _background: set[asyncio.Task[Any]] = field(default_factory=set)
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Do *work* next to everything else, and keep it from being forgotten half done."""
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
+
+    async def settle(self, saying: Awaitable[None]) -> None:
+        """Say what becomes of a delivery. If the broker does not hear it, it delivers again: harmless."""
+        try:
+            await saying
+        except BrokerUnavailable as problem:
+            logger.warning("a delivery was not settled and will come again: %s", problem)
+
+    async def append(self, request: Append, *, driving: RunRef | None = None) -> Appended:
+        """Write, then publish what the commit owes; not to the run that the caller is *driving* itself."""
+        answer = await self.writer.append(request)
+        if driving is not None:
+            answer.hints = [hint for hint in answer.hints if hint.run != driving or hint.path is not None]
+        self.postman.send(publications(answer))
+        return answer

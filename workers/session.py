@@ -1,0 +1,400 @@
+"""One run in one worker: its code, the steps it executes here, and the deliveries it was brought by.
+
+A *turn* is one activation as a pipeline over one value: load what others wrote, show it to the code
+together with what happened here, take its moves, append facts and moves together, carry out what
+the commit allows. When there is nothing left to do the deliveries are acknowledged. In the normal
+case a sequential step costs one commit: its result and the code's next moves.
+
+Everything here may be lost at any moment. What counts is in the store, and the code's memory is
+dropped (``_forget``) after any append that is not known to be committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from tidewheel.broker.protocol import Delivery
+from tidewheel.journal import events as ev
+from tidewheel.replay.execution import Activation, Execution
+from tidewheel.sdk.program import execution_of
+from tidewheel.store.append import (
+    Append,
+    Appended,
+    Completed,
+    Fact,
+    Fate,
+    Fired,
+    Moves,
+    Park,
+    Retrying,
+    Started,
+)
+from tidewheel.store.errors import CommitUnknown, StoreUnavailable, Unreadable
+from tidewheel.store.protocol import Loaded
+from tidewheel.store.records import RunRef
+from tidewheel.workers import fitting
+from tidewheel.workers.dispatching import Orders, give_orders
+from tidewheel.workers.inline import InlineSteps
+from tidewheel.workers.near_timers import NearTimers
+from tidewheel.workers.services import Services
+
+logger = logging.getLogger("tidewheel.workers")
+
+#: Turns in a row that may find the fence gone before the delivery is given back.
+STALE_MAX = 50
+#: The longest pause between two turns while the store cannot be used.
+PAUSE_MAX_S = 5.0
+
+
+@dataclass(slots=True)
+class Turn:
+    """One activation, as far as it has come."""
+
+    facts: tuple[Fact, ...] = ()
+    activation: Activation | None = None
+    orders: Orders = field(default_factory=Orders)
+    moves: Moves | None = None
+    park: Park | None = None
+    #: What the store said; None where there was nothing to append.
+    answer: Appended | None = None
+
+
+class Session:
+    """See the module. *on_idle* is called when nothing is under way here any more."""
+
+    def __init__(self, services: Services, run: RunRef, on_idle: Callable[[Session], None]) -> None:
+        self.run = run
+        self._services = services
+        self._on_idle = on_idle
+        self._execution: Execution | None = None
+        self._token = b""
+        #: The last event the execution knows, and the steps that the store knows to be abandoned.
+        self._seq = -1
+        self._abandoned: set[str] = set()
+        #: Why there is something to do: facts to append, others' facts to load, facts to show.
+        self._facts: list[Fact] = []
+        self._must_load = False
+        self._must_show = False
+        self._is_owed_a_turn = False
+        self._stale = 0
+        #: The deliveries in hand, and when they have to be let go.
+        self._held: list[Delivery] = []
+        self._holds: list[asyncio.TimerHandle] = []
+        self._steps = InlineSteps(services, run, self._happened)
+        self._timers = NearTimers(services.clock, self._happened)
+        self._turning: asyncio.Task[None] | None = None
+
+    # What the worker calls
+
+    def deliver(self, delivery: Delivery) -> None:
+        """Take a hint: somebody says that the run has something to do."""
+        self._held.append(delivery)
+        hold_s = self._services.config.hold_s
+        self._holds.append(asyncio.get_running_loop().call_later(hold_s, self._hold_no_longer, delivery))
+        self._happened(None)
+
+    def is_idle(self) -> bool:
+        """Tell whether nothing is under way here; what is kept in memory can be dropped."""
+        return self._turning is None and not self._steps.in_flight()
+
+    def is_empty(self) -> bool:
+        """Tell whether there is nothing here that another session would not have to begin with."""
+        return self._execution is None and self.is_idle()
+
+    def is_busy(self) -> bool:
+        """Tell whether a turn or a step is being executed; waiting for a retry is not that."""
+        return self._turning is not None or self._steps.is_executing()
+
+    async def finish(self) -> None:
+        """Return when no turn is under way."""
+        while self._turning is not None:
+            await asyncio.wait([self._turning])
+
+    async def hand_back(self) -> None:
+        """Stop executing steps and give everything back, for another worker to go on at once."""
+        await self.finish()
+        facts = self._steps.hand_back(self._services.clock.now())
+        if facts:
+            await self._services.append(Append(run=self.run, facts=tuple(facts)))
+        self.drop()
+        for delivery in self._take_held():
+            await self._services.settle(delivery.release())
+
+    def drop(self) -> None:
+        """Forget everything. What was under way here is taken up again by whoever is woken."""
+        self._forget()
+        self._steps.stop()
+        self._timers.disarm_all()
+        self._facts, self._must_load, self._must_show = [], False, False
+
+    # The loop
+
+    def _happened(self, fact: Fact | None) -> None:
+        """An attempt or a timer ended here; or, without a fact, the store has to be asked."""
+        if fact is None:
+            self._must_load = True
+        else:
+            self._facts.append(fact)
+        if self._turning is None:
+            self._turning = asyncio.create_task(self._take_turns(), name=f"tidewheel-run-{self.run.run_id}")
+
+    def _has_work(self) -> bool:
+        return bool(self._facts) or self._must_load or self._must_show
+
+    async def _take_turns(self) -> None:
+        pause_s = self._services.config.pause_s
+        try:
+            while self._has_work():
+                try:
+                    await self._turn()
+                except (StoreUnavailable, CommitUnknown) as problem:
+                    # Results are kept until they can be written.
+                    logger.warning("run %s waits for the store: %s", self.run.run_id, problem)
+                    self._must_load = True
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, PAUSE_MAX_S)
+            await self._acknowledge()
+        except Exception:
+            logger.exception("run %s: its turn failed, and its delivery is given back", self.run.run_id)
+            await self._give_back()
+        finally:
+            self._turning = None
+            if self._has_work():
+                self._happened(None)
+            elif self.is_idle():
+                self._on_idle(self)
+
+    async def _turn(self) -> None:
+        loaded = await self._load()
+        if self._execution is None and loaded is None:
+            return
+        happened, self._facts = self._facts, []
+        turn = Turn(facts=self._facts_of_turn(happened, loaded))
+        try:
+            self._show(loaded, turn)
+            self._move(turn)
+            await self._append(turn)
+        except BaseException:
+            self._forget()
+            self._facts = [*happened, *self._facts]
+            raise
+        self._carry_out(turn)
+
+    # Load
+
+    async def _load(self) -> Loaded | None:
+        """Read what others wrote; None where the run is not for us, or all that is new happened here."""
+        if self._execution is not None and not self._must_load:
+            return None
+        after = None if self._execution is None else self._seq
+        self._must_load = False
+        try:
+            loaded = await self._services.store.load(self.run, after=after)
+        except Unreadable as problem:
+            await self._park(Park(kind="unreadable", reason=str(problem)))
+            return None
+        if loaded is None or loaded.run.ended or loaded.run.parked is not None:
+            self.drop()
+            return None
+        self._services.clock.tell(loaded.now)
+        if self._execution is not None and loaded.run.token != self._token:
+            self._forget()  # another worker's activation came between: begin anew from the journal
+            self._must_load = True
+            return None
+        return loaded if await self._is_for_us(loaded) else None
+
+    async def _is_for_us(self, loaded: Loaded) -> bool:
+        """Tell whether this worker is the one to go on with the run, with code that fits."""
+        elsewhere = fitting.live_owner(loaded, self._services.worker_id, self._held)
+        if elsewhere is not None and await fitting.forward(self._services, loaded.run, elsewhere):
+            self.drop()
+            return False
+        misfit = fitting.misfit(self._services.app, loaded.run)
+        if misfit is not None:
+            await self._park(misfit)
+            return False
+        return True
+
+    async def _park(self, mark: Park) -> None:
+        logger.warning("run %s is parked (%s): %s", self.run.run_id, mark.kind, mark.reason)
+        await self._services.append(Append(run=self.run, mark=mark))
+        self.drop()
+
+    # Show
+
+    def _facts_of_turn(self, happened: Sequence[Fact], loaded: Loaded | None) -> tuple[Fact, ...]:
+        """What happened here since the last turn, and what is to be said of steps that others lost."""
+        facts = list(happened)
+        if loaded is not None:
+            self._steps.observe(loaded.entries)
+            reported = {fact.path for fact in happened if isinstance(fact, Started | Completed | Retrying)}
+            facts += self._steps.take_over(loaded, self._held, reported)
+        return tuple(fact for fact in facts if not self._is_known(fact, loaded))
+
+    def _is_known(self, fact: Fact, loaded: Loaded | None) -> bool:
+        """Tell whether the journal has what *fact* says: somebody else was faster."""
+        if not isinstance(fact, Completed | Fired):
+            return False
+        if self._execution is not None and fact.path in self._execution.history.facts:
+            return True
+        return loaded is not None and any(
+            isinstance(entry.event, ev.InvokeCompleted | ev.TimerFired)
+            and entry.event.promise_id == fact.path
+            for entry in loaded.entries
+        )
+
+    def _show(self, loaded: Loaded | None, turn: Turn) -> None:
+        """Bring the code's memory up to date. Facts of this turn are shown as if they were committed."""
+        if loaded is not None:
+            execution = self._execution or self._begin(loaded)
+            execution.load(loaded.entries)
+            self._seq = loaded.run.last_seq
+            self._is_owed_a_turn = loaded.run.wake_at is not None
+            self._timers.arm(loaded.timers)
+        assert self._execution is not None
+        now = self._services.clock.now()
+        for place, event in enumerate(_shown_events(turn.facts), start=1):
+            self._execution.load([ev.Entry(self._seq + place, now, event)])
+
+    def _begin(self, loaded: Loaded) -> Execution:
+        definition = self._services.app.workflows[loaded.run.workflow]
+        self._execution = execution_of(
+            definition,
+            self.run.promise,
+            entropy=self._services.entropy,
+            first_position=loaded.run.first_position,
+        )
+        self._token = loaded.run.token
+        self._abandoned = {step.path for step in loaded.steps if step.abandoned}
+        return self._execution
+
+    # Move
+
+    def _move(self, turn: Turn) -> None:
+        """Let the code go on, and decide where what it asked for goes."""
+        execution = self._execution
+        assert execution is not None
+        self._must_show = False
+        turn.activation = execution.activate(self._services.clock.now())
+        self._steps.learn_closures(execution)
+        turn.park = self._parks(execution, turn.activation)
+        if turn.park is None:
+            turn.orders = give_orders(self._services, execution, turn.activation, self._seq)
+        abandoned = execution.abandoned.keys()
+        events = turn.orders.events
+        turn.moves = Moves(
+            expected=self._token,
+            token=self._services.chance.bytes() if events else self._token,
+            base_seq=self._seq,
+            events=events,
+            owner=self._services.worker_id,
+            message_id=self._held[0].message.message_id if self._held else None,
+            children=turn.orders.children,
+            abandoned=tuple(abandoned - self._abandoned),
+            wanted=tuple(self._abandoned - abandoned),
+        )
+
+    def _parks(self, execution: Execution, activation: Activation | None) -> Park | None:
+        """A run whose code no longer fits may wait for a fixed deploy instead of failing."""
+        if activation is None or activation.violation is None:
+            return None
+        assert execution.history.started is not None
+        definition = self._services.app.workflows[execution.history.started.workflow]
+        if definition.on_violation != "park":
+            return None
+        return Park(kind="violation", reason=activation.violation.message)
+
+    # Append
+
+    async def _append(self, turn: Turn) -> None:
+        moves = turn.moves
+        assert moves is not None
+        says_something = turn.facts or moves.events or moves.abandoned or moves.wanted or turn.park
+        if not says_something and not self._is_owed_a_turn:
+            return
+        request = Append(run=self.run, facts=turn.facts, moves=moves, mark=turn.park)
+        turn.answer = await self._services.append(request, driving=self.run)
+
+    # Carry out
+
+    def _carry_out(self, turn: Turn) -> None:
+        """Do what the commit allows: start steps, arm timers, stop what the code gave up on."""
+        execution, answer, moves, orders = self._execution, turn.answer, turn.moves, turn.orders
+        if answer is None:
+            return
+        assert execution is not None
+        assert moves is not None
+        self._steps.after_commit(answer, turn.facts)
+        if answer.fate is Fate.ENDED or turn.park is not None:
+            self.drop()
+        elif answer.fate is not Fate.COMMITTED:
+            self._forget()
+            self._must_load = True
+            self._count_stale()
+        elif orders.ends:
+            self.drop()
+            self._must_load = orders.continues
+        else:
+            self._stale = 0
+            self._is_owed_a_turn = False
+            self._token, self._seq = moves.token, answer.last_seq
+            execution.load(answer.landed)
+            self._steps.observe(answer.landed)
+            self._abandoned = set(execution.abandoned)
+            self._steps.drop(execution.abandoned)
+            self._steps.start(orders.inline, execution, answer.now)
+            self._timers.follow(orders.events)
+            self._facts += orders.facts
+            self._must_load = self._must_load or bool(moves.wanted)
+            moved = turn.activation is not None or bool(answer.landed)
+            self._must_show = moved and execution.runnable()
+
+    def _count_stale(self) -> None:
+        self._stale += 1
+        if self._stale >= STALE_MAX:
+            message = f"the fence of run {self.run.run_id} was gone {STALE_MAX} times in a row"
+            raise RuntimeError(message)
+
+    def _forget(self) -> None:
+        """Drop the code's memory: it may know what was not committed."""
+        if self._execution is not None:
+            self._execution.evict()
+            self._execution = None
+
+    # Acknowledge
+
+    async def _acknowledge(self) -> None:
+        """Settle the deliveries; while steps are executed here they are kept, so that a loss is noticed."""
+        if not self._steps.in_flight():
+            for delivery in self._take_held():
+                await self._services.settle(delivery.acknowledge())
+
+    def _hold_no_longer(self, delivery: Delivery) -> None:
+        if delivery in self._held:
+            self._held.remove(delivery)
+            self._services.spawn(self._services.settle(delivery.acknowledge()))
+
+    async def _give_back(self) -> None:
+        self.drop()
+        await asyncio.sleep(self._services.config.pause_s)
+        for delivery in self._take_held():
+            await self._services.settle(delivery.release())
+
+    def _take_held(self) -> list[Delivery]:
+        held, self._held = self._held, []
+        for hold in self._holds:
+            hold.cancel()
+        self._holds = []
+        return held
+
+
+def _shown_events(facts: Iterable[Fact]) -> Iterable[ev.Event]:
+    """The events of *facts* that the code is shown."""
+    for fact in facts:
+        if isinstance(fact, Completed):
+            yield ev.InvokeCompleted(promise_id=fact.path, result=fact.result, attempt=fact.attempt)
+        elif isinstance(fact, Fired):
+            yield ev.TimerFired(promise_id=fact.path)
