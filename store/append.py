@@ -154,10 +154,15 @@ class Unpark(msgspec.Struct, frozen=True):
 
 
 class Strike(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker died with the run's message; at *limit* strikes the run is quarantined."""
+    """Workers died with the run's message.
+
+    They may have died of something else, so the first time the run is only to be tried *alone*. Each
+    message that died while nothing else was under way counts, and at *limit* the run is quarantined.
+    """
 
     reason: str
     limit: int
+    alone: bool = False
 
 
 class Await(msgspec.Struct, frozen=True, kw_only=True):

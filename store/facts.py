@@ -52,7 +52,7 @@ def is_current(step: StepRecord, fact: Completed | Retrying) -> bool:
 
 def _started(page: Page, fact: Started) -> Verdict:
     step = page.step(fact.path)
-    if step is not None and step.state == "started" and (step.attempt, step.owner) == (fact.attempt, fact.owner):
+    if step is not None and (step.state, step.attempt, step.owner) == ("started", fact.attempt, fact.owner):
         return Verdict.DUPLICATE
     if step is None or step.state not in ("scheduled", "retrying") or fact.attempt != step.attempt + 1:
         return Verdict.LATE

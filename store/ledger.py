@@ -158,6 +158,8 @@ class Ledger:
     def _move(self, page: Page, moves: Moves, seq_before: int) -> Fate:
         run = page.run
         if moves.events and run.token == moves.token:
+            if run.ended:  # whoever waits for it may not have been told
+                self._answer.ended.append(Ended(run=run.ref, reply_to=run.reply_to))
             return Fate.REPEATED
         if run.ended:
             return Fate.ENDED
@@ -170,6 +172,7 @@ class Ledger:
             if any(isinstance(event, ev.ExecutionContinued) for event in moves.events):
                 return Fate.STALE  # what landed would be left behind in the old segment
             self._answer.landed = self._rows.entries(run.key, moves.base_seq + 1, seq_before)
+        run.strikes = 0
         if moves.events:
             self._commit(page, moves)
         self._follow_abandonment(page, moves)
@@ -179,7 +182,7 @@ class Ledger:
     def _commit(self, page: Page, moves: Moves) -> None:
         run = page.run
         run.token = moves.token
-        run.strikes, run.parked, run.parked_reason = 0, None, None
+        run.parked, run.parked_reason = None, None
         page.owner = moves.owner
         scheduled: list[StepRecord] = []
         for event in moves.events:
@@ -223,7 +226,8 @@ class Ledger:
         if run.ended:
             return
         unseen = any(not isinstance(entry.event, _UNSEEN) for entry in self._answer.landed)
-        if unseen or any(isinstance(event, ev.ExecutionContinued) for event in moves.events):
+        # A step that is wanted again is its owner's, who has to hear of it.
+        if unseen or moves.wanted or any(isinstance(event, ev.ExecutionContinued) for event in moves.events):
             self._wake(page)
         else:
             run.wake_at, run.hints = None, 0
@@ -306,15 +310,16 @@ class Ledger:
 
     def _strike(self, page: Page, mark: Strike) -> None:
         run = page.run
+        if run.strikes and not mark.alone:
+            return  # it is being tried alone: further messages that died before say nothing new
         run.strikes += 1
         self._answer.strikes = run.strikes
-        if run.strikes >= mark.limit:
+        if mark.alone and run.strikes >= mark.limit:
             run.parked, run.parked_reason = "quarantine", mark.reason
             run.wake_at, run.hints = None, 0
             return
         run.wake_at, run.hints = self._now + HINT_GRACE, 0
-        last_chance = run.strikes == mark.limit - 1
-        self._answer.hints.append(Hint(run=run.ref, queue=run.queue, alone=last_chance))
+        self._answer.hints.append(Hint(run=run.ref, queue=run.queue, alone=True))
 
     # Waking
 
@@ -326,13 +331,17 @@ class Ledger:
         is_hinted = run.wake_at is not None and run.hints == 0 and run.wake_at > self._now
         if not is_hinted:
             run.wake_at, run.hints = self._now + HINT_GRACE, 0
-            self._answer.hints.append(Hint(run=run.ref, queue=run.queue))
+            self._hint(run)
 
     def _repeat_hint(self, page: Page) -> None:
         """Whoever asks again may not have come to publish the hint of the first time."""
         run = page.run
         if run.wake_at is not None and not self._answer.hints:
-            self._answer.hints.append(Hint(run=run.ref, queue=run.queue))
+            self._hint(run)
+
+    def _hint(self, run: RunRecord) -> None:
+        """Have the run activated: alone, if workers died with it and it has not got on since."""
+        self._answer.hints.append(Hint(run=run.ref, queue=run.queue, alone=run.strikes > 0))
 
     def _hint_step(self, run: RunRecord, step: StepRecord) -> None:
         self._answer.hints.append(

@@ -234,7 +234,11 @@ class MemoryStore:
         if row is None:
             return None
         first = row.segment_seq if after is None or after < row.segment_seq else after + 1
-        steps = [msgspec.structs.replace(step) for step in self.rows.steps(row.key)]
+        steps = [
+            msgspec.structs.replace(step)
+            for step in self.rows.steps(row.key)
+            if after is None or step.dispatch == "inline"
+        ]
         return Loaded(
             run=msgspec.structs.replace(row),
             entries=self.rows.entries(row.key, first, row.last_seq),
@@ -307,7 +311,7 @@ class MemoryStore:
         if run.wake_at is not None and run.wake_at <= due.now and len(due.hints) < limit:
             run.hints += 1
             run.wake_at = due.now + backoff(run.hints)
-            due.hints.append(Hint(run=run.ref, queue=run.queue))
+            due.hints.append(Hint(run=run.ref, queue=run.queue, alone=run.strikes > 0))
 
     def _claim_timers(self, run: RunRecord, due: Due, limit: int) -> None:
         for timer in list(self.rows.open_timers[run.key].values()):

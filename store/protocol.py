@@ -25,6 +25,7 @@ class Loaded(msgspec.Struct, kw_only=True):
     run: RunRecord
     #: The current segment, or what follows the event that was asked for.
     entries: list[Entry]
+    #: The open steps; where only what follows an event was asked for, only the inline ones.
     steps: list[StepRecord]
     timers: list[TimerRecord]
     #: The owners of steps that are believed to be alive.

@@ -97,7 +97,7 @@ class KeeperConfig(Settings, frozen=True, kw_only=True):
         int,
         Key(
             "TIDEWHEEL_STRIKES",
-            "A run that workers die with is tried alone, and quarantined when this many of its messages died.",
+            "A run that workers die with is tried alone; after this many dead messages it is quarantined.",
             least=1,
             most=100,
         ),

@@ -70,6 +70,8 @@ class Session:
         self._services = services
         self._on_idle = on_idle
         self._execution: Execution | None = None
+        #: The execution was made anew, and has not moved yet.
+        self._is_cold = True
         self._token = b""
         #: The last event the execution knows, and the steps that the store knows to be abandoned.
         self._seq = -1
@@ -267,6 +269,7 @@ class Session:
             entropy=self._services.entropy,
             first_position=loaded.run.first_position,
         )
+        self._is_cold = True
         self._token = loaded.run.token
         self._abandoned = {step.path for step in loaded.steps if step.abandoned}
         return self._execution
@@ -279,7 +282,9 @@ class Session:
         assert execution is not None
         self._must_show = False
         turn.activation = execution.activate(self._services.clock.now())
-        self._steps.learn_closures(execution)
+        if self._is_cold:
+            self._steps.learn_closures(execution)
+            self._is_cold = False
         turn.park = self._parks(execution, turn.activation)
         if turn.park is None:
             turn.orders = give_orders(self._services, execution, turn.activation, self._seq)

@@ -40,7 +40,10 @@ def _claim_runs(connection: sqlite3.Connection, now: dt.datetime, limit: int) ->
         _SQL["put_off_run"],
         [(micros(now + backoff(hints + 1)), hints + 1, key) for key, *_, hints in rows],
     )
-    return [Hint(run=RunRef(namespace, run_id), queue=queue) for _, namespace, run_id, queue, _ in rows]
+    return [
+        Hint(run=RunRef(namespace, run_id), queue=queue, alone=strikes > 0)
+        for _, namespace, run_id, queue, strikes, _ in rows
+    ]
 
 
 def _claim_timers(connection: sqlite3.Connection, now: dt.datetime, limit: int) -> list[DueTimer]:

@@ -41,7 +41,7 @@ def load(connection: sqlite3.Connection, ref: RunRef, after: int | None, now: dt
     if run is None:
         return None
     first = run.segment_seq if after is None or after < run.segment_seq else after + 1
-    steps = _steps(connection, run.key)
+    steps = _steps(connection, run.key, inline_only=after is not None)
     alive: frozenset[str] = frozenset()
     if any(step.owner is not None for step in steps):
         owners = connection.execute(_KEEPING["alive_owners"], (run.key, micros(now)))
@@ -56,8 +56,9 @@ def load(connection: sqlite3.Connection, ref: RunRef, after: int | None, now: dt
     )
 
 
-def _steps(connection: sqlite3.Connection, key: bytes) -> list[StepRecord]:
-    return [STEP.record(row) for row in connection.execute(_OPEN["steps"], (key,))]
+def _steps(connection: sqlite3.Connection, key: bytes, *, inline_only: bool) -> list[StepRecord]:
+    statement = _OPEN["inline_steps" if inline_only else "steps"]
+    return [STEP.record(row) for row in connection.execute(statement, (key,))]
 
 
 def load_step(connection: sqlite3.Connection, ref: RunRef, path: str, now: dt.datetime) -> LoadedStep | None:

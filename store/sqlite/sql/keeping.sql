@@ -12,7 +12,7 @@ SELECT min(at)
 
 -- name: due_runs
 -- Runs that nobody looked after in time, the longest waiting first.
-SELECT run_key, namespace, run_id, queue, hints
+SELECT run_key, namespace, run_id, queue, strikes, hints
   FROM tidewheel_runs
  WHERE wake_at <= ?
  ORDER BY wake_at

@@ -17,6 +17,15 @@ SELECT path, kind, function_name, queue, dispatch, state, attempt, scheduled_seq
  WHERE run_key = ?
  ORDER BY scheduled_seq;
 
+-- name: inline_steps
+-- Only those that workers execute without a queue: all that a worker which knows the run asks for again.
+SELECT path, kind, function_name, queue, dispatch, state, attempt, scheduled_seq, scheduled_at,
+       owner, abandoned, due_at, hints, start_by, close_by, heartbeat_s, beat, step_id, key_part,
+       logical_attempt, started_id, failed, signal_id
+  FROM tidewheel_steps
+ WHERE run_key = ? AND dispatch = 'inline'
+ ORDER BY scheduled_seq;
+
 -- name: put_step
 -- Write a step's row, new or changed.
 INSERT INTO tidewheel_steps

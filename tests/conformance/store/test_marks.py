@@ -58,15 +58,42 @@ async def test_an_activation_that_gets_on_unparks(run: Run) -> None:
     assert (await run.record()).parked is None
 
 
-async def test_strikes_lead_to_a_last_chance_alone_and_then_to_quarantine(run: Run) -> None:
-    """A run whose message kills workers is tried alone once, and then no more."""
-    answers = [await run.mark(Strike(reason="its worker died", limit=3)) for _ in range(4)]
+async def test_a_run_that_dies_alone_again_and_again_is_quarantined(run: Run) -> None:
+    """The first time it is only tried alone; each time it dies alone counts."""
+    first = await run.mark(Strike(reason="its worker died", limit=3))
 
-    assert [answer.strikes for answer in answers] == [1, 2, 3, 0]
-    assert [[hint.alone for hint in answer.hints] for answer in answers] == [[False], [True], [], []]
+    answers = [await run.mark(Strike(reason="its worker died", limit=3, alone=True)) for _ in range(3)]
+
+    assert (first.strikes, [hint.alone for hint in first.hints]) == (1, [True])
+    assert [answer.strikes for answer in answers] == [2, 3, 0]
+    assert [[hint.alone for hint in answer.hints] for answer in answers] == [[True], [], []]
     record = await run.record()
     assert (record.parked, record.parked_reason) == ("quarantine", "its worker died")
     assert (record.strikes, record.wake_at) == (3, None)
+
+
+async def test_messages_that_died_in_company_count_once(run: Run) -> None:
+    """A hundred hints of one run in the hands of one worker that died prove nothing against the run."""
+    answers = [await run.mark(Strike(reason="its worker died", limit=2)) for _ in range(100)]
+
+    assert [answer.strikes for answer in answers] == [1] + [0] * 99
+    assert (await run.record()).parked is None
+
+
+async def test_a_run_with_a_strike_is_only_hinted_alone(run: Run, store: Store, clock: Clock) -> None:
+    """Whoever wakes it, it is not to take others along; once it got on, it is a run like any other."""
+    await run.mark(Strike(reason="its worker died", limit=2))
+    clock.advance(1000)
+
+    repeated = await store.claim_due(limit=10)
+    clock.advance(1000)
+    woken = await run.tell(signal("first"))
+    await run.see()
+    await run.move(task(), waits("0"))
+    later = await run.tell(signal("second"))
+
+    assert [hint.alone for hint in [*repeated.hints, *woken.hints]] == [True, True]
+    assert [hint.alone for hint in later.hints] == [False]
 
 
 async def test_getting_on_forgives_strikes(run: Run) -> None:

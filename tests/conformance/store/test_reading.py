@@ -274,3 +274,16 @@ async def test_results_are_equal_whichever_way_they_are_read(run: Run) -> None:
     assert loaded is not None
     assert loaded.entries == whole
     assert await run.store.journal(run.ref, after=2) == whole[3:]
+
+
+async def test_whoever_knows_the_run_is_told_of_inline_steps_only(run: Run) -> None:
+    """A thousand queued steps are not read again with each of their results."""
+    await run.move(task("0"), task("1", dispatch="queued"), waits("0", "1"))
+
+    whole = await run.store.load(run.ref)
+    rest = await run.store.load(run.ref, after=3)
+
+    assert whole is not None
+    assert rest is not None
+    assert [step.path for step in whole.steps] == ["0", "1"]
+    assert [step.path for step in rest.steps] == ["0"]
