@@ -66,6 +66,14 @@ def dead_letter_queue(queue: str) -> str:
     return f"{queue}.dlq"
 
 
+def alone_queue(queue: str) -> str:
+    """The name of the queue for runs of *queue* that are to be tried alone.
+
+    One at a time is taken from it, so that only the run that is being tried dies with its worker.
+    """
+    return f"{queue}.alone"
+
+
 def poison_queue(namespace: str) -> str:
     """The name of the queue that keeps dead letters nobody can read, for people to look at."""
     return "tidewheel.poison" if namespace == "default" else f"tidewheel.{namespace}.poison"
@@ -82,14 +90,17 @@ def reply_queue(client: str) -> str:
 
 
 def work_topology(namespace: str, queues: Iterable[str]) -> Topology:
-    """The work queues of a namespace, each with its dead letters."""
+    """The work queues of a namespace, each with its dead letters and its queue of runs to be tried alone."""
     names = [work_queue(namespace, queue) for queue in queues]
-    work = [
-        Queue(name=name, delivery_limit=DELIVERY_LIMIT, dead_letter_queue=dead_letter_queue(name))
-        for name in names
-    ]
+    work, alone = (
+        [
+            Queue(name=of(name), delivery_limit=DELIVERY_LIMIT, dead_letter_queue=dead_letter_queue(name))
+            for name in names
+        ]
+        for of in (str, alone_queue)
+    )
     dead = [Queue(name=dead_letter_queue(name)) for name in names]
-    return Topology(queues=(*work, *dead, Queue(name=poison_queue(namespace))))
+    return Topology(queues=(*work, *dead, *alone, Queue(name=poison_queue(namespace))))
 
 
 def sticky_topology(namespace: str, worker: str, fallback: str) -> Topology:

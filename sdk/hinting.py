@@ -7,6 +7,7 @@ keeper all publish what stands here and nothing else. Losing any of it only cost
 from __future__ import annotations
 
 from tidewheel.broker.message import Publication
+from tidewheel.broker.topology import alone_queue, work_queue
 from tidewheel.broker.work_items import RunEnded, RunHint, TaskHint, to_queue, to_workers
 from tidewheel.store.append import Appended, Hint
 
@@ -14,10 +15,13 @@ from tidewheel.store.append import Appended, Hint
 def publication_of(hint: Hint) -> Publication:
     """Address *hint* to the workers that can follow it."""
     namespace, run_id = hint.run
+    if hint.path is None and hint.alone:
+        item = RunHint(namespace=namespace, run_id=run_id, alone=True)
+        return to_queue(item, alone_queue(work_queue(namespace, hint.queue)))
     if hint.path is None:
-        return to_workers(RunHint(namespace=namespace, run_id=run_id, alone=hint.alone), hint.queue)
-    item = TaskHint(namespace=namespace, run_id=run_id, path=hint.path, attempt=hint.attempt)
-    return to_workers(item, hint.queue)
+        return to_workers(RunHint(namespace=namespace, run_id=run_id), hint.queue)
+    task = TaskHint(namespace=namespace, run_id=run_id, path=hint.path, attempt=hint.attempt)
+    return to_workers(task, hint.queue)
 
 
 def publications(appended: Appended, *, own_queue: str | None = None) -> list[Publication]:

@@ -14,8 +14,9 @@ NOW = dt.datetime(2025, 1, 31, tzinfo=dt.UTC)
 
 
 def test_each_hint_goes_to_the_workers_of_its_queue() -> None:
-    """A run's hint and a step's hint are different messages."""
+    """A run's hint, one of a run to be tried alone and a step's hint are different messages."""
     hints = [
+        Hint(run=RUN, queue="default"),
         Hint(run=RUN, queue="default", alone=True),
         Hint(run=RUN, queue="heavy", path="3", attempt=2),
     ]
@@ -23,10 +24,11 @@ def test_each_hint_goes_to_the_workers_of_its_queue() -> None:
     wanted = publications(Appended(run=RUN, now=NOW, hints=hints))
 
     assert [(each.routing_key, read_item(each.message)) for each in wanted] == [
-        ("tidewheel.blue.work.default", RunHint(namespace="blue", run_id="order-42", alone=True)),
+        ("tidewheel.blue.work.default", RunHint(namespace="blue", run_id="order-42")),
+        ("tidewheel.blue.work.default.alone", RunHint(namespace="blue", run_id="order-42", alone=True)),
         ("tidewheel.blue.work.heavy", TaskHint(namespace="blue", run_id="order-42", path="3", attempt=2)),
     ]
-    assert len({each.message.message_id for each in wanted}) == 2
+    assert len({each.message.message_id for each in wanted}) == 3
 
 
 def test_whoever_waits_is_told_but_not_by_itself() -> None:
