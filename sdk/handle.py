@@ -11,7 +11,8 @@ from typing import Any, Generic, TypeVar, cast
 
 from tidewheel.journal import events as ev
 from tidewheel.journal.ids import check_name
-from tidewheel.journal.public import PublicEvent, PublicFold, publish
+from tidewheel.journal.public import PublicEvent, published
+from tidewheel.journal.remembering import remembered
 from tidewheel.journal.snapshot import RunSnapshot, snapshot_of
 from tidewheel.sdk import payload as payloads
 from tidewheel.sdk.connection import Connection
@@ -96,27 +97,11 @@ class Handle(Generic[R]):
 
     async def events(self) -> list[PublicEvent]:
         """The public events of the run so far."""
-        fold, found = PublicFold.start(self.run_id, self._ref.namespace), []
-        for entry in await self.journal():
-            fold, event = publish(fold, entry)
-            if event is not None:
-                found.append(event)
-        return found
+        return published(await self.journal(), self.run_id, self._ref.namespace)
 
     async def state(self) -> dict[str, Any]:
         """What the run remembers in ``ctx.state``, as JSON; continuing as new takes it along."""
-        values: dict[str, Any] = {}
-        for entry in await self._segment():
-            match entry.event:
-                case ev.ExecutionStarted(state=dict() as carried):
-                    values = dict(carried)
-                case ev.StateSet(key=key, value=value):
-                    values[key] = value
-                case ev.StateCleared(key=key):
-                    values.pop(key, None)
-                case _:
-                    pass
-        return values
+        return remembered(await self._segment())
 
     # Writing
 

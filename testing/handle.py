@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from tidewheel.journal import events as ev
 from tidewheel.journal.ids import PromiseId, check_name, check_run_id
-from tidewheel.journal.public import PublicEvent, PublicFold, publish
+from tidewheel.journal.public import PublicEvent, published
+from tidewheel.journal.remembering import remembered
+from tidewheel.journal.snapshot import RunSnapshot, snapshot_of
 from tidewheel.sdk import payload as payloads
 from tidewheel.sdk.durations import Duration, seconds
 from tidewheel.sdk.errors import (
@@ -133,33 +135,21 @@ class Handle(Generic[R]):
         """The run's status in the contract's words: RUNNING, COMPLETED and so on."""
         return self._run.state.public_status
 
+    async def describe(self) -> RunSnapshot:
+        """The run and its steps as one value, folded from the journal."""
+        return snapshot_of(self._run.entries, self.run_id)
+
     async def journal(self) -> list[ev.Entry]:
         """The run's journal so far."""
         return list(self._run.entries)
 
     async def events(self) -> list[PublicEvent]:
         """The public events of the run so far."""
-        fold, found = PublicFold.start(self.run_id), []
-        for entry in self._run.entries:
-            fold, event = publish(fold, entry)
-            if event is not None:
-                found.append(event)
-        return found
+        return published(self._run.entries, self.run_id)
 
     async def state(self) -> dict[str, Any]:
         """What the run remembers in ``ctx.state``, as JSON."""
-        values: dict[str, Any] = {}
-        for entry in self._run.segment():
-            match entry.event:
-                case ev.ExecutionStarted(state=dict() as carried):
-                    values = dict(carried)
-                case ev.StateSet(key=key, value=value):
-                    values[key] = value
-                case ev.StateCleared(key=key):
-                    values.pop(key, None)
-                case _:
-                    pass
-        return values
+        return remembered(self._run.segment())
 
     async def signal(self, name: str, payload: Any = None) -> None:
         """Send a signal; it is buffered until the code asks for it."""

@@ -66,6 +66,8 @@ class Lane:
     attempts: int = 0
     due: dt.datetime | None = None
     error: ev.Error | None = None
+    #: Executed where its run is, without a queue: it is begun as soon as it may be.
+    is_inline: bool = False
 
     @property
     def is_step(self) -> bool:
@@ -95,9 +97,9 @@ class Lane:
         span.end, span.failed = moment, failed and span.state == "running"
         since = span.start.at
         if span.state == "backoff" and self.due and since and moment.at and since < self.due < moment.at:
-            # The retry was due before anybody took it up: from then on it was in the queue.
+            # The retry was due before its start was written: from then on it was in the queue, or began.
             span.end = Moment(self.due, moment.seq)
-            self.spans.append(Span("queued", span.end, moment))
+            self.spans.append(Span("running" if self.is_inline else "queued", span.end, moment))
 
 
 @dataclass(slots=True)
@@ -191,15 +193,24 @@ def _ended(run: Reader, event: ev.Event) -> None:
 def _scheduled(run: Reader, event: ev.InvokeScheduled) -> list[Lane]:
     key = "" if event.key is UNSET else event.key
     kind: Kind = "child" if event.kind == "workflow" else "step"
-    return run.begin(kind, event.promise_id, key or event.function_name or event.kind, "queued")
+    is_inline = event.dispatch == "inline" and kind == "step"
+    name = key or event.function_name or event.kind
+    lanes = run.begin(kind, event.promise_id, name, "running" if is_inline else "queued")
+    for lane in lanes:
+        lane.is_inline = is_inline
+    return lanes
 
 
 def _attempted(run: Reader, event: ev.InvokeStarted) -> None:
     lane = run.open.get(event.promise_id)
-    if lane is not None:
-        # A start while it runs: whoever ran it was lost.
-        lane.turn("running", run.latest, failed=lane.state == "running")
-        lane.attempts = max(lane.attempts, event.attempt)
+    if lane is None:
+        return
+    if lane.state == "running" and event.attempt == lane.attempts + 1 == 1:
+        lane.attempts = 1  # an inline step: its start is written late, or with its end
+        return
+    # A start while it runs: whoever ran it was lost.
+    lane.turn("running", run.latest, failed=lane.state == "running")
+    lane.attempts = max(lane.attempts, event.attempt)
 
 
 def _retrying(run: Reader, event: ev.InvokeRetrying) -> None:

@@ -2,7 +2,7 @@
 
 from tidewheel.journal.public.event import PUBLIC_TYPES, PublicEvent, event_id, idempotency_key
 from tidewheel.journal.public.fold import PublicFold
-from tidewheel.journal.public.table import HANDLERS, publish
+from tidewheel.journal.public.table import HANDLERS, publish, published
 
 __all__ = [
     "HANDLERS",
@@ -12,4 +12,5 @@ __all__ = [
     "event_id",
     "idempotency_key",
     "publish",
+    "published",
 ]

@@ -11,13 +11,14 @@ An event class that is not in the table publishes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeAlias
 
 from msgspec.structs import replace
 
 from tidewheel.journal import events as ev
 from tidewheel.journal.public import run, steps
+from tidewheel.journal.public.event import PublicEvent
 from tidewheel.journal.public.fold import Outcome, PublicFold
 
 Handler: TypeAlias = Callable[[PublicFold, ev.Entry, Any], Outcome]
@@ -47,3 +48,13 @@ def publish(fold: PublicFold, entry: ev.Entry) -> Outcome:
     fold, event = handler(fold, entry, entry.event)
     prev_seq = fold.prev_seq if event is None else entry.run_seq
     return replace(fold, seq=entry.run_seq, prev_seq=prev_seq), event
+
+
+def published(entries: Iterable[ev.Entry], run_id: str, namespace: str = "default") -> list[PublicEvent]:
+    """Return all that a journal publishes."""
+    fold, found = PublicFold.start(run_id, namespace), []
+    for entry in entries:
+        fold, event = publish(fold, entry)
+        if event is not None:
+            found.append(event)
+    return found

@@ -27,8 +27,8 @@ def journal(*rows: tuple[float | None, ev.Event]) -> list[ev.Entry]:
 
 
 def scheduled(path: str, name: str = "charge", kind: ev.InvokeKind = "function") -> ev.InvokeScheduled:
-    """Return the scheduling of a step."""
-    return ev.InvokeScheduled(promise_id=path, function_name=name, kind=kind)
+    """Return the scheduling of a step that goes over a queue."""
+    return ev.InvokeScheduled(promise_id=path, function_name=name, kind=kind, dispatch="queued")
 
 
 def started(path: str, attempt: int = 1) -> ev.InvokeStarted:
@@ -355,3 +355,14 @@ def test_text_is_cut_between_wide_characters() -> None:
 def test_text_is_made_plain() -> None:
     """What is not shown as itself is written as an escape; letters of all scripts stay."""
     assert plain("é发\t\x00\ud800\u2028") == "é发\\t\\x00\\ud800\\u2028"
+
+
+def test_an_inline_step_runs_from_the_moment_it_is_scheduled() -> None:
+    """It is in no queue: its start is only written late, or with its end."""
+    inline = ev.InvokeScheduled(promise_id="0", function_name="charge")
+    entries = journal((0, STARTED), (0, inline), (5, started("0")), (10, done("0")))
+
+    lines = draw(entries, width=60)
+
+    assert "░" not in "".join(lines)
+    assert lines[3].endswith("done")
