@@ -226,11 +226,19 @@ class Ledger:
         if run.ended:
             return
         unseen = any(not isinstance(entry.event, _UNSEEN) for entry in self._answer.landed)
-        # A step that is wanted again is its owner's, who has to hear of it.
-        if unseen or moves.wanted or any(isinstance(event, ev.ExecutionContinued) for event in moves.events):
+        continued = any(isinstance(event, ev.ExecutionContinued) for event in moves.events)
+        if unseen or continued or self._is_wanted_of_others(page, moves):
             self._wake(page)
         else:
             run.wake_at, run.hints = None, 0
+
+    def _is_wanted_of_others(self, page: Page, moves: Moves) -> bool:
+        """Tell whether a step is wanted again whose owner is another worker, which has to hear of it."""
+        steps = [page.step(path) for path in moves.wanted]
+        return any(
+            step is not None and step.state != "parked" and step.owner not in (None, moves.owner)
+            for step in steps
+        )
 
     def _follow_abandonment(self, page: Page, moves: Moves) -> None:
         for path in moves.abandoned:

@@ -246,6 +246,24 @@ async def test_an_abandoned_step_that_is_wanted_again_is_due_now(run: Run, store
     assert len((await store.claim_due(limit=10)).steps) == 2
 
 
+async def test_a_step_that_is_wanted_again_by_another_worker_owes_its_owner_a_wake_up(run: Run) -> None:
+    """The hint that is passed on to the owner may be lost: it is owed until somebody has seen to it."""
+    await run.move(task(), waits("0"))
+    await run.move(abandoned=("0",))
+
+    await run.move(wanted=("0",), owner="worker-2")
+
+    assert (await run.record()).wake_at is not None
+    assert (await run.step()).owner == "worker-1"
+
+
+async def test_a_step_that_is_given_up_with_its_schedule_is_nobodys(run: Run) -> None:
+    """Nobody begins it, so whoever comes back to it begins its first attempt."""
+    await run.move(task(), waits(), abandoned=("0",))
+
+    assert (await run.step()).owner is None
+
+
 async def test_a_step_that_is_given_back_is_due_now(run: Run, store: Store) -> None:
     """Its owner has not started it and does not mean to: anybody may. Others cannot give it back."""
     await run.move(task("0"), task("1"), waits("0", "1"))
