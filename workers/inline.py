@@ -23,12 +23,22 @@ from tidewheel.journal.errors import TidewheelError
 from tidewheel.replay.execution import Execution
 from tidewheel.replay.promise import Promise
 from tidewheel.sdk.failures import error_of
-from tidewheel.store.append import Append, Appended, Beat, Fact, Released, Retrying, Started, Verdict
+from tidewheel.store.append import (
+    Append,
+    Appended,
+    Beat,
+    Completed,
+    Fact,
+    Released,
+    Retrying,
+    Started,
+    Verdict,
+)
 from tidewheel.store.page import NEAR
 from tidewheel.store.protocol import Loaded
 from tidewheel.store.records import RunRef, StepRecord
 from tidewheel.workers.fitting import lost_its_owner
-from tidewheel.workers.outcomes import attempt_ended, attempt_lost
+from tidewheel.workers.outcomes import attempt_ended, attempt_lost, attempt_stopped
 from tidewheel.workers.runner import Attempt, Committed
 from tidewheel.workers.services import Services
 
@@ -208,6 +218,8 @@ class InlineSteps:
                 if doing is not None:
                     doing.stop()  # it only waited, as after a loss: the journal has its start already
                 self._begin(fact.path, fact.attempt, is_started=True)
+            elif isinstance(fact, Completed):
+                self._known.pop(fact.path, None)
             elif isinstance(fact, Retrying) and fact.next_owner == self._me and fact.retry_at is not None:
                 known = self._known.get(fact.path)
                 if known is not None:
@@ -330,10 +342,8 @@ class InlineSteps:
         facts: list[Fact] = []
         for path, doing in list(self._doing.items()):
             if doing.has_begun():
-                error = ev.Error(type="WorkerStopped", message="its worker was stopped", retryable=True)
-                facts.append(
-                    Retrying(path=path, attempt=doing.number, error=error, retry_at=now, owner=self._me)
-                )
+                event = self._known[path].event
+                facts.append(attempt_stopped(event, attempt=doing.number, worker=self._me, now=now))
             else:
                 facts.append(Released(path=path, owner=self._me))
         self.stop()

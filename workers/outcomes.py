@@ -16,6 +16,8 @@ from tidewheel.store.page import NEAR
 LOST_ATTEMPTS_MAX = 3
 #: The error of an attempt whose worker was lost.
 WORKER_LOST = "WorkerLost"
+#: The error of an attempt that its worker broke off.
+WORKER_STOPPED = "WorkerStopped"
 
 
 def attempt_ended(  # noqa: PLR0913 - a pure function of all that its decision depends on
@@ -100,6 +102,14 @@ def attempt_lost(
         next_owner=next_owner,
         overdue=overdue,
     )
+
+
+def attempt_stopped(event: ev.InvokeScheduled, *, attempt: int, worker: str, now: dt.datetime) -> Fact:
+    """Return the fact for an attempt that its worker broke off, because it was told to stop."""
+    error = ev.Error(type=WORKER_STOPPED, message=f"worker {worker} was stopped", retryable=True)
+    if attempt >= attempts_max(event.retry_policy):
+        return spent(event, attempt=attempt, error=error, owner=worker)
+    return Retrying(path=event.promise_id, attempt=attempt, error=error, retry_at=now, owner=worker)
 
 
 def attempts_max(policy: RetryPolicy | None) -> int:

@@ -23,7 +23,7 @@ from tidewheel.store.errors import CommitUnknown, StoreUnavailable
 from tidewheel.store.page import NEAR
 from tidewheel.store.protocol import LoadedStep
 from tidewheel.store.records import RunRef
-from tidewheel.workers.outcomes import attempt_ended
+from tidewheel.workers.outcomes import attempt_ended, attempt_stopped
 from tidewheel.workers.runner import Attempt, Committed
 from tidewheel.workers.services import Services
 
@@ -40,7 +40,8 @@ class QueuedStep:
         self._delivery = delivery
         self._run = RunRef(hint.namespace, hint.run_id)
         self._hint = hint
-        self._is_executing = False
+        #: What scheduled the step, once its body may have begun.
+        self._executing: ev.InvokeScheduled | None = None
 
     async def follow(self) -> None:
         """Do what the hint asks for, if it still has to be done, and settle the delivery."""
@@ -61,7 +62,7 @@ class QueuedStep:
             return
         hold = asyncio.get_running_loop().call_later(self._services.config.hold_s, self._hold_no_longer)
         try:
-            self._is_executing = True
+            self._executing = loaded.event
             await self._execute(loaded)
         finally:
             hold.cancel()
@@ -72,11 +73,14 @@ class QueuedStep:
 
     async def hand_back(self) -> None:
         """Let another worker execute the step at once; called after ``follow`` was cancelled."""
-        if self._is_executing:
-            error = ev.Error(type="WorkerStopped", message="its worker was stopped", retryable=True)
-            now = self._services.clock.now()
-            retrying = Retrying(path=self._hint.path, attempt=self._hint.attempt, error=error, retry_at=now)
-            await self._services.append(Append(run=self._run, facts=(retrying,)))
+        if self._executing is not None:
+            stopped = attempt_stopped(
+                self._executing,
+                attempt=self._hint.attempt,
+                worker=self._services.worker_id,
+                now=self._services.clock.now(),
+            )
+            await self._services.append(Append(run=self._run, facts=(stopped,)))
         await self._services.settle(self._delivery.release())
 
     async def _claim(self, loaded: LoadedStep) -> bool:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from tests.unit.workers.house import House
-from tidewheel import App, Context
+from tidewheel import App, Context, Retry, StepFailed, current_task
 from tidewheel.broker.topology import work_queue
 
 SLOW = 20.0
@@ -89,6 +91,36 @@ async def test_a_queued_step_that_outlasts_the_grace_is_handed_back(house: House
     await house.worker(app)
 
     assert await handle.result() == "done"
+
+
+@pytest.mark.parametrize("inline", [True, False])
+async def test_a_step_that_may_be_executed_once_is_not_handed_back(house: House, inline: bool) -> None:
+    """Its one attempt was broken off: the code is told, and nobody executes it again."""
+    app = App("once")
+    executed: list[int] = []
+
+    @app.task(retry=Retry(max_attempts=1), inline=inline)
+    async def work() -> None:
+        executed.append(current_task().attempt)
+        await asyncio.sleep(SLOW)
+
+    @app.workflow
+    async def one(ctx: Context) -> str:
+        try:
+            await ctx.invoke(work)
+        except StepFailed as problem:
+            return problem.error_type
+        return "?"
+
+    worker = await house.worker(app)
+    await house.keeper()
+    handle = await (await house.client()).start(one)
+    await asyncio.sleep(5)
+    await worker.stop(grace_s=1.0)
+    await house.worker(app)
+
+    assert await handle.result() == "WorkerStopped"
+    assert executed == [1]
 
 
 async def test_stopping_an_idle_worker_takes_no_time_and_may_be_repeated(house: House) -> None:
