@@ -123,7 +123,7 @@ class Rounds:
         for step in loaded.steps:
             called = f"step {step.path} ({step.function_name}) of run {run.run_id}"
             if step.state == "parked" and not step.abandoned:
-                message = f"{called} failed {step.attempt} times and waits for an operator"
+                message = f"{called} failed {counted(step.attempt, 'time')} and waits for an operator"
                 advice = (
                     f"see `tidewheel run show {run.run_id}`; `tidewheel run cancel {run.run_id}` gives it up"
                 )

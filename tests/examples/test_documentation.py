@@ -14,7 +14,7 @@ A comment above a block says more about it, and readers do not see it:
 * ``<!-- continues -->`` puts the code of the block before in front of it;
 * ``<!-- exit: 1 -->`` names the exit code that the commands have, if not 0;
 * ``<!-- background: 4711 -->`` has the block's one command go on in the background once it has printed what
-  the block shows. The page calls the process 4711: ``kill -9 4711`` ends it, and the end of the page does;
+  the block shows. For the page 4711 is its id: ``kill -9 4711`` ends it, and so does the end of the page;
 * ``<!-- eventually -->`` repeats each command until it prints what the block shows.
 """
 
@@ -28,7 +28,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -44,7 +44,7 @@ _DIRECTIVE = re.compile(
     r"^<!-- (?P<name>file|continues|exit|background|eventually)(?:: (?P<value>[\w.-]+))? -->$"
 )
 _LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
-_ANYTHING = re.compile(r"\.\.\.|\b\d\d:\d\d:\d\d\b| *\b\d+\.\d+ s\b")
+_ANYTHING = re.compile(r"\.\.\.|\b\d\d:\d\d:\d\d| *\b\d+\.\d+ s\b")
 _KILL = re.compile(r"kill (?P<is_hard>-9 )?(?P<process>\d+)")
 
 pytestmark = pytest.mark.skipif(
@@ -207,6 +207,7 @@ class Reader:
                 stdout=out,
                 stderr=subprocess.STDOUT,
             )
+        command = replace(command, expected=re.sub(rf"\b{name}\b", str(process.pid), command.expected))
         before = self._processes.setdefault(name, process)
         assert before is process, f"$ {command.line}: process {name} was started before"
         wait_until(lambda: command.begins(log.read_text("utf-8")) or process.poll() is not None)
@@ -297,6 +298,7 @@ def test_links_lead_somewhere(path: Path) -> None:
 # The test itself.
 
 SLEEPER = "python -u -c 'import time; print(1); print(2); time.sleep(60)'"
+NAMED = "python -u -c 'import os, time; print(f\"I am {os.getpid()}\"); time.sleep(60)'"
 
 
 @pytest.mark.parametrize(
@@ -311,7 +313,7 @@ SLEEPER = "python -u -c 'import time; print(1); print(2); time.sleep(60)'"
         "```console\n$ python -c 'raise SystemExit(1)'\n```\n",
         "<!-- exit: 1 -->\n```console\n$ python -c 'print(1)'\n1\n```\n",
         "<!-- background: 4711 -->\n```console\n$ python -c 'print(1)'\n2\n```\n",
-        "<!-- background: 4711 -->\n```console\n$ python -c 'print(1)'\n1\n```\n\n```console\n$ kill 4711\n```\n",
+        "<!-- background: 4711 -->\n```console\n$ python -c ''\n```\n\n```console\n$ kill 4711\n```\n",
         f"<!-- background: 4711 -->\n```console\n$ {SLEEPER}\n1\n```\n\n```console\n$ kill 4711\n```\n",
         "```console\n$ kill -9 4711\n```\n",
         "```console\n$ rm -r .\n```\n",
@@ -334,6 +336,7 @@ def test_a_page_that_says_something_untrue_fails(page: str, tmp_path: Path) -> N
         "```console\n$ python -c 'print(\"11:22:33 after   12.5 s\")'\n05:48:25 after 1.065 s\n```\n",
         f"<!-- background: 4711 -->\n```console\n$ {SLEEPER}\n1\n```\n\n```console\n$ kill -9 4711\n```\n",
         f"<!-- background: 4711 -->\n```console\n$ {SLEEPER}\n1\n2\n```\n",
+        f"<!-- background: 4711 -->\n```console\n$ {NAMED}\nI am 4711\n```\n",
         "```sh\n$ make run\n```\n",
     ],
 )
@@ -344,7 +347,9 @@ def test_the_conventions_of_a_page_hold(page: str, tmp_path: Path) -> None:
 
 def test_a_command_is_repeated_until_it_prints_what_the_page_shows(tmp_path: Path) -> None:
     """What takes a while to come about is waited for."""
-    code = "from pathlib import Path\np = Path('n')\np.write_text(p.read_text() + 'x' if p.exists() else 'x')\n"
+    code = (
+        "from pathlib import Path\np = Path('n')\np.write_text(p.read_text() + 'x' if p.exists() else 'x')\n"
+    )
     page = (
         f"<!-- file: a.py -->\n```python\n{code}print(len(p.read_text()))\n```\n\n"
         "<!-- eventually -->\n```console\n$ python a.py\n4\n```\n"
