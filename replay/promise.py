@@ -87,8 +87,8 @@ class Promise(WorkflowFuture):
         """End the wait with an error of the code's own making, such as a timeout."""
         if not self.done():
             self.set_exception(problem)
-            if self.signal_name is not None and self.owner is not None:
-                self.owner.promise_abandoned(self)  # no delivery is for this wait any more
+            if self.owner is not None and (self.signal_name is not None or self.event is not None):
+                self.owner.promise_abandoned(self)  # what comes later is not for this wait any more
             self._finished()
 
     def cancel(self, msg: Any | None = None) -> bool:

@@ -25,6 +25,7 @@ from tidewheel.sdk.definitions import (
     definition_of,
 )
 from tidewheel.sdk.durations import Duration, positive_seconds, seconds
+from tidewheel.sdk.errors import StepFailed
 from tidewheel.sdk.failures import exception_for
 from tidewheel.sdk.join_set import JoinSet
 from tidewheel.sdk.promise import DurablePromise, typed
@@ -87,7 +88,8 @@ class Context:
         """Ask for a task, or for a workflow as a child run; await the promise for its result.
 
         The same *key* for the same function gives the same promise. A step that fails for
-        good raises ``StepFailed``, or the class its task declares in ``raises=``.
+        good raises ``StepFailed``, or the class its task declares in ``raises=``. *timeout* is for
+        one attempt of a task; a child run that takes longer is cancelled.
         """
         definition = _registered(fn)
         options = _options(key, queue, retry, timeout)
@@ -95,6 +97,11 @@ class Context:
         promise = self._commands.invoke(
             definition.schedule(given, options), _StepDecoder(definition), key=options.key
         )
+        if isinstance(definition, WorkflowDefinition) and options.timeout is not None:
+            # A child run is not an attempt that a worker could break off: the code gives up on it.
+            message = f"{definition.name} did not finish within {options.timeout:g} s"
+            problem = StepFailed(definition.name, ev.Error(type="TimeoutError", message=message))
+            self._commands.give_up_after(promise, options.timeout, problem)
         return typed(promise)
 
     #: The same verb, for when the promise is awaited later.

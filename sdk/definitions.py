@@ -76,7 +76,6 @@ class WorkflowDefinition:
             input=given,
             dispatch="queued",
             queue=options.queue or self.queue or UNSET,
-            limits=options.limits(ev.InvokeLimits()),
         )
 
 

@@ -9,7 +9,10 @@ from tidewheel.journal.errors import InvalidRequest
 from tidewheel.replay.join_set import Drained
 from tidewheel.replay.join_set import JoinSet as _JoinSet
 from tidewheel.replay.promise import Promise
+from tidewheel.sdk.definitions import WorkflowDefinition, definition_of
 from tidewheel.sdk.promise import DurablePromise, typed
+
+_NO_TIMEOUT = "a member of a join set has no timeout of its own: bound the wait with asyncio.timeout(...)"
 
 
 class JoinSet:
@@ -38,9 +41,13 @@ class JoinSet:
             if args or options:
                 message = "submit(promise) takes nothing else: its arguments are already given"
                 raise InvalidRequest(message)
+            if member.on_settled is not None:
+                raise InvalidRequest(_NO_TIMEOUT)
             self._set.add(member)
             return typed(member)
         self._set.check_open()
+        if options.get("timeout") is not None and isinstance(definition_of(member), WorkflowDefinition):
+            raise InvalidRequest(_NO_TIMEOUT)
         promise: Any = self._invoke(member, *args, **options)
         self._set.add(promise)
         return typed(promise)

@@ -19,7 +19,7 @@ everything clear it. So whoever lands between "read the journal" and "suspend" i
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tidewheel.journal import events as ev
 from tidewheel.journal.jsonform import canonical
@@ -28,8 +28,10 @@ from tidewheel.store.append import (
     Append,
     Appended,
     Await,
+    Cancelled,
     ChildStart,
     Ended,
+    Fact,
     Fate,
     Hint,
     Moves,
@@ -76,6 +78,8 @@ class Ledger:
             return self._answer
         seq_before = page.run.last_seq
         self._answer.verdicts = [write_fact(page, fact) for fact in request.facts]
+        if not page.run.token:
+            self._cancel_unstarted(page, request.facts)
         if request.moves is not None:
             self._answer.fate = self._move(page, request.moves, seq_before)
         shown = self._answer.fate is Fate.COMMITTED
@@ -282,6 +286,14 @@ class Ledger:
                 ev.InvokeCompleted(promise_id=run.path, result=outcome_of(event, run.run_id), attempt=1)
             )
             self._wake(parent)
+
+    def _cancel_unstarted(self, page: Page, facts: Sequence[Fact]) -> None:
+        """End a run that is cancelled before its first activation: no code has run that could be asked."""
+        for fact, verdict in zip(facts, self._answer.verdicts, strict=True):
+            if isinstance(fact, Cancelled) and verdict is Verdict.WRITTEN:
+                cancelled = ev.ExecutionCancelled(reason=fact.reason)
+                page.write(cancelled)
+                self._close(page, cancelled, [])
 
     def _cancel_child(self, parent: RunRecord, path: str, reason: str) -> None:
         child = self._page(self._rows.run(_child_ref(parent, path)))

@@ -68,6 +68,8 @@ def _decide(services: Services, orders: Orders, event: ev.InvokeScheduled) -> ev
         _start_child(services, orders, event)
         return event
     is_here = event.kind == "operation" or event.function_name in services.app.tasks
+    if is_here and not _is_ours(services, event):
+        is_here = False  # it is meant for other workers, with other resources
     if not is_here and _is_ours(services, event):
         event = replace(event, dispatch="inline")
         orders.facts.append(_not_included(services, event, "task"))

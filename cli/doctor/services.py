@@ -52,7 +52,7 @@ def look_at_workers(
     if alive:
         said += f"; queues: {', '.join(queues)}; workflows: {', '.join(workflows) or 'none'}"
     if len(registered) > len(alive):
-        said += f"; {len(registered) - len(alive):,} whose lease ran out"
+        said += f"; {len(registered) - len(alive):,} gone"
     report.say("workers", said)
     if not alive and open_runs:
         message = f"no worker is running, and {counted(open_runs, 'open run')} may need one"

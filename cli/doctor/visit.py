@@ -15,6 +15,7 @@ from tidewheel.cli.listing import every_run
 from tidewheel.cli.live_line import LiveLine
 from tidewheel.cli.timeline.text import counted
 from tidewheel.cli.verify import breaches_of
+from tidewheel.workers.lifeline import is_gone
 
 
 def run(where: Where, *, fix: bool, deep: bool, as_json: bool) -> ExitCode:
@@ -38,7 +39,7 @@ async def _visit(where: Where, *, fix: bool, deep: bool, as_json: bool) -> tuple
             await services.look_at_store(link, report)
             reachable = await _look_at_broker(link, report)
             registered, now = await link.store.workers(), await link.store.now()
-            alive = [worker for worker in registered if worker.alive_until > now]
+            alive = [worker for worker in registered if worker.alive_until > now and not is_gone(worker)]
             rounds = Rounds(link, report, alive, registered, now, fix=fix)
             async for record in every_run(link.store, link.settings.namespace, open_only=True):
                 await rounds.look_at(record)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import logging
 import os
 import shlex
@@ -79,7 +80,7 @@ class Banner:
         words = ["tidewheel", "run", "start", workflow.name]
         names = _parameters(workflow)
         if names:
-            words += ["--input", f"[{', '.join(names)}]"]
+            words += ["--input", json.dumps(names)]
         if self.queues and (workflow.queue or "default") not in self.queues:
             words += ["--queue", self.queues[0]]
         there = ConnectionSettings.from_environment()

@@ -66,7 +66,8 @@ def test_dev_says_where_everything_is_and_what_happens(run: Run, serve: Serve, f
     assert "  namespace  default, queues default, mail" in dev.lines
     assert dev.wait_for("  workflows  ").startswith("  workflows  total(left, right), fails(), waits()")
     assert "add(left, right)" in dev.wait_for("  tasks  ")
-    assert dev.wait_for("  tidewheel run start total --input '[left, right]'").endswith(f"--store {store}")
+    suggested = dev.wait_for("  tidewheel run start total")
+    assert suggested.endswith(f"""--input '["left", "right"]' --store {store}""")
     assert "run t-1 (total) started" in dev.text
     assert sorted(path.name for path in (folder / "kept").glob("*.db")) == [
         "tidewheel.broker.db",

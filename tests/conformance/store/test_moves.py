@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from tests.conformance.store.driving import (
     NOW,
     Clock,
@@ -18,7 +20,7 @@ from tests.conformance.store.driving import (
     waits,
 )
 from tidewheel.journal import events as ev
-from tidewheel.store.append import Append, Cancelled, Fate, Verdict
+from tidewheel.store.append import Append, Await, Cancelled, Fate, Park, Verdict
 from tidewheel.store.protocol import Store
 
 CONTINUES = (ev.ExecutionContinued(input=[2], next_position=5), ev.ExecutionStarted(input=[2]))
@@ -232,14 +234,33 @@ async def test_the_end_beats_what_was_not_seen(run: Run) -> None:
 
 async def test_a_cancel_is_landed_like_any_fact(run: Run) -> None:
     """A cancel that the code has not seen keeps the run due."""
-    await run.see()
+    await run.move(task(), waits("0"))
     await run.tell(Cancelled(reason="enough"))
 
-    answer = await run.move(task(), waits("0"))
+    answer = await run.move()
 
     assert [type(entry.event).__name__ for entry in answer.landed] == ["CancelRequested"]
     record = await run.record()
     assert (record.wake_at is not None, record.cancelling) == (True, True)
+
+
+@pytest.mark.parametrize("parked", [False, True])
+async def test_a_run_cancelled_before_its_first_activation_ends_at_once(run: Run, parked: bool) -> None:
+    """No code has run that could be asked, and none has to be there: also where nobody has the workflow."""
+    await run.mark(Await(reply_to="client"))
+    if parked:
+        await run.mark(Park(kind="unknown_workflow", reason="nobody has it"))
+
+    answer = await run.tell(Cancelled(reason="a typo"))
+
+    assert [ended.reply_to for ended in answer.ended] == [("client",)]
+    record = await run.record()
+    assert (record.status, record.parked, record.wake_at) == ("CANCELLED", None, None)
+    assert [type(entry.event).__name__ for entry in await run.journal()] == [
+        "ExecutionStarted",
+        "CancelRequested",
+        "ExecutionCancelled",
+    ]
 
 
 async def test_inline_steps_belong_to_whoever_asked_for_them(run: Run) -> None:

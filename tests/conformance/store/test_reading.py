@@ -212,6 +212,8 @@ async def test_runs_are_filtered(store: Store, clock: Clock) -> None:
     finished, cancelling = Run(store, "a"), Run(store, "c")
     await finished.see()
     await finished.move(ends())
+    await cancelling.see()
+    await cancelling.move(task(), waits("0"))
     await cancelling.tell(Cancelled())
 
     async def listed(**which: Any) -> list[str]:

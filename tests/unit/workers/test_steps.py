@@ -10,6 +10,7 @@ import pytest
 from tests.unit.workers.house import House
 from tidewheel import App, Context, Retry, RunCancelled, StepFailed, current_task
 from tidewheel.journal import events as ev
+from tidewheel.workers.config import WorkerConfig
 
 SLOW = 3600.0
 
@@ -345,3 +346,49 @@ async def test_a_step_the_code_gave_up_on_is_stopped(house: House) -> None:
     assert result == "gave up"
     assert stopped == ["body"]
     assert _times(house, handle.run_id)[-1] == pytest.approx(110.0, abs=0.1)
+
+
+async def test_a_child_run_that_takes_too_long_is_cancelled(house: House) -> None:
+    """timeout= of an invoke holds for child runs too, though no worker could break one off."""
+    app = _app()
+
+    @app.workflow
+    async def child(ctx: Context) -> None:
+        await ctx.sleep(SLOW)
+
+    @app.workflow
+    async def run_it(ctx: Context) -> tuple[str, str]:
+        try:
+            await ctx.invoke(child, timeout=5)
+        except StepFailed as problem:
+            return problem.error_type, problem.message
+        return "?", "?"
+
+    await house.worker(app)
+    handle = await (await house.client()).start(run_it)
+    result = await handle.result()
+
+    assert result == ("TimeoutError", "child did not finish within 5 s")
+    await house.until(lambda: house.run(f"{handle.run_id}:0").status == "CANCELLED")
+
+
+async def test_a_task_of_another_queue_is_left_to_its_workers(house: House) -> None:
+    """The function is here too, but its queue says who has what it needs."""
+    app = _app()
+
+    @app.task(queue="gpu")
+    async def render() -> str:
+        return current_task().idempotency_key
+
+    @app.workflow
+    async def run_it(ctx: Context) -> str:
+        return await ctx.invoke(render)
+
+    await house.worker(app)
+    handle = await (await house.client()).start(run_it)
+    await asyncio.sleep(60)
+    assert not house.run(handle.run_id).ended
+    await house.worker(app, WorkerConfig(queues=("gpu",)))
+    await house.keeper()
+
+    assert await handle.result() == f"{handle.run_id}:0"
