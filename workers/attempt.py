@@ -95,8 +95,23 @@ async def execute(
         body.add_done_callback(_hear)
 
 
+class BodyExited(Exception):
+    """A body raised ``SystemExit`` or ``KeyboardInterrupt``: asyncio would end the whole process with it."""
+
+    def __init__(self, problem: BaseException) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+
+
 async def _call(call: Callable[[], Any], task: CurrentTask, threads: Threads) -> Any:
     enter_task(task)
+    try:
+        return await _value_of(call, threads)
+    except (SystemExit, KeyboardInterrupt) as problem:
+        raise BodyExited(problem) from problem
+
+
+async def _value_of(call: Callable[[], Any], threads: Threads) -> Any:
     if inspect.iscoroutinefunction(getattr(call, "__wrapped__", call)):
         return await call()
     value = await threads(call)
@@ -107,6 +122,8 @@ def _result_of(event: ev.InvokeScheduled, body: asyncio.Future[Any], limits: Lim
     if body.cancelled():
         return ev.Result(error=error_of(asyncio.CancelledError("the step cancelled itself")))
     problem = body.exception()
+    if isinstance(problem, BodyExited):
+        return ev.Result(error=error_of(problem.problem))
     if problem is not None:
         return ev.Result(error=error_of(problem))
     try:

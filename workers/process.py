@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import os
 import signal
@@ -55,15 +56,21 @@ async def until_told_to_stop() -> None:
     """Return at the first SIGTERM or SIGINT; at the second the process ends, whatever it is doing."""
     loop = asyncio.get_running_loop()
     told = asyncio.Event()
+    signals_heard = itertools.count(1)
 
-    def hear() -> None:
-        if told.is_set():
+    # Not the loop's own handlers: those wait for the loop, and user code may be blocking it.
+    def hear(_number: int, _frame: object) -> None:
+        if next(signals_heard) > 1:
             os._exit(EXIT_AT_ONCE)
-        told.set()
+        loop.call_soon_threadsafe(told.set)
 
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, hear)
-    await told.wait()
+    before = {number: signal.signal(number, hear) for number in _SIGNALS}
+    try:
+        await told.wait()
+    except asyncio.CancelledError:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        raise
 
 
 async def release_the_dead(store: Store) -> list[str]:

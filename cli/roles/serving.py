@@ -21,12 +21,13 @@ from tidewheel.cli.exit_codes import ExitCode
 from tidewheel.cli.failure import Failure
 from tidewheel.cli.roles.banner import Banner
 from tidewheel.cli.roles.witness import watched
-from tidewheel.sdk.app import App
+from tidewheel.sdk.limits import Limits
 from tidewheel.sdk.settings import ConnectionSettings
 from tidewheel.store.protocol import Store
 from tidewheel.workers.config import KeeperConfig, WorkerConfig
 from tidewheel.workers.keeper import Keeper
 from tidewheel.workers.process import Role, release_the_dead, running, until_told_to_stop
+from tidewheel.workers.watchdog import Watchdog
 from tidewheel.workers.worker import Worker
 
 logger = logging.getLogger("tidewheel.process")
@@ -101,6 +102,7 @@ def _serve(
 ) -> ExitCode:
     settings = where.settings()
     worker_config, keeper_config = options.worker_config(), KeeperConfig.from_environment()
+    limits = Limits.from_environment()
     app = None if reference is None else apps.load(reference, warn=not options.as_json)
     banner = Banner(
         command=command,
@@ -112,11 +114,20 @@ def _serve(
 
     def roles(store: Store, broker: Broker) -> Sequence[Role]:
         # Stopped in the opposite order: the keeper goes on while the worker finishes.
-        made: list[Role] = []
+        made: list[Role] = [Watchdog()]
         if with_keeper:
             made.append(Keeper(store, broker, namespace=settings.namespace, config=keeper_config))
         if app is not None:
-            made.append(_worker(app, store, broker, settings, worker_config))
+            made.append(
+                Worker(
+                    app,
+                    watched(store),
+                    broker,
+                    namespace=settings.namespace,
+                    config=worker_config,
+                    limits=limits,
+                )
+            )
         return made
 
     with _logging(options):
@@ -137,12 +148,6 @@ def _leave_stuck_threads() -> None:
     if any(thread.is_alive() for thread in threads):
         output.close()
         os._exit(ExitCode.OK)
-
-
-def _worker(
-    app: App, store: Store, broker: Broker, settings: ConnectionSettings, config: WorkerConfig
-) -> Worker:
-    return Worker(app, watched(store), broker, namespace=settings.namespace, config=config)
 
 
 async def _run(

@@ -16,6 +16,7 @@ from tidewheel.store.sqlite.store import SqliteStore
 from tidewheel.workers.config import KeeperConfig, WorkerConfig
 from tidewheel.workers.keeper import Keeper
 from tidewheel.workers.process import Role, release_the_dead, running, until_told_to_stop
+from tidewheel.workers.watchdog import Watchdog
 from tidewheel.workers.worker import Worker
 
 logger = logging.getLogger("tests.faults")
@@ -40,7 +41,7 @@ async def _serve(folder: Path, *, keeper: bool, config: WorkerConfig) -> None:
     store, broker = await SqliteStore.open(store_file(folder), busy_timeout_s=BUSY_S), open_queues(folder)
     try:
         await release_the_dead(store)
-        roles: list[Role] = [Worker(app, store, broker, config=config)]
+        roles: list[Role] = [Watchdog(blocked_after_s=0.5), Worker(app, store, broker, config=config)]
         if keeper:
             roles.append(Keeper(store, broker, config=KeeperConfig(poll_s=0.05)))
         async with running(roles):

@@ -122,6 +122,13 @@ async def patient(ctx: Context, name: str) -> str:
 
 
 @app.workflow
+async def endless(ctx: Context) -> None:
+    """Code that never lets go of the process."""
+    while True:
+        pass
+
+
+@app.workflow
 async def hogging(ctx: Context, name: str) -> str:
     """As ``patient``, with a step that blocks its process."""
     waited = await ctx.invoke(hog, name)

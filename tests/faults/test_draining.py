@@ -10,7 +10,7 @@ import pytest
 from tests.faults.audit import journal_findings
 from tests.faults.ledger import repeated_attempts
 from tests.faults.place import Place, eventually
-from tests.faults.shop import patient, patient_far
+from tests.faults.shop import endless, patient, patient_far
 from tidewheel.journal import events as ev
 
 WORKFLOWS = [patient, patient_far]
@@ -77,3 +77,18 @@ async def test_a_second_signal_ends_the_process_at_once(place: Place) -> None:
     await place.serve()
     assert await handle.result(timeout=30) == "after held"
     assert list(journal_findings(place.folder)) == []
+
+
+async def test_code_that_never_lets_go_is_named_and_does_not_keep_the_process(place: Place) -> None:
+    """Nothing in the process moves any more, but it says where, and a second signal still ends it."""
+    first = await place.serve(grace_s=60.0)
+    await place.client.start(endless, run_id="endless")
+
+    await eventually(lambda: "blocks the event loop" in first.said(), "the watchdog's word")
+    first.send(signal.SIGTERM)
+    first.send(signal.SIGINT)
+    code = await first.code()
+
+    assert code == 130
+    assert "shop.py" in first.said()
+    assert "in endless" in first.said()

@@ -392,3 +392,33 @@ async def test_a_task_of_another_queue_is_left_to_its_workers(house: House) -> N
     await house.keeper()
 
     assert await handle.result() == f"{handle.run_id}:0"
+
+
+@pytest.mark.parametrize("problem", [SystemExit(3), KeyboardInterrupt()])
+@pytest.mark.parametrize("plain", [True, False])
+async def test_a_step_that_exits_fails_and_the_worker_goes_on(
+    house: House, problem: BaseException, plain: bool
+) -> None:
+    """asyncio would end the whole process: here it is an error like any other."""
+    app = _app()
+
+    def quits() -> None:
+        raise problem
+
+    async def quits_async() -> None:
+        raise problem
+
+    body = app.task(retry=Retry(max_attempts=1))(quits if plain else quits_async)
+
+    @app.workflow
+    async def run_it(ctx: Context) -> str:
+        try:
+            await ctx.invoke(body)
+        except StepFailed as failed:
+            return failed.error_type
+        return "?"
+
+    await house.worker(app)
+    handle = await (await house.client()).start(run_it)
+
+    assert await handle.result() == type(problem).__name__
