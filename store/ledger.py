@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from tidewheel.journal import events as ev
 from tidewheel.journal.jsonform import canonical
@@ -200,21 +201,16 @@ class Ledger:
                     run.owner_message = moves.message_id
             elif isinstance(event, _CLOSING):
                 self._close(page, event, open_)
+        inputs = {e.promise_id: e.input for e in moves.events if isinstance(e, ev.InvokeScheduled)}
         for step in scheduled:
             if step.path in moves.children:
-                self._start_child(page, step, moves)
+                self._start_child(page, step, moves.children[step.path], inputs[step.path])
             elif step.dispatch == "queued" and not run.ended:
                 self._hint_step(run, step)
 
-    def _start_child(self, page: Page, step: StepRecord, moves: Moves) -> None:
+    def _start_child(self, page: Page, step: StepRecord, child: ChildStart, given: list[Any]) -> None:
         if page.step(step.path) is None:
             return  # the segment closed in the same activation
-        child: ChildStart = moves.children[step.path]
-        given = next(
-            event.input
-            for event in moves.events
-            if isinstance(event, ev.InvokeScheduled) and event.promise_id == step.path
-        )
         start = Start(
             workflow=child.workflow,
             version=child.version,

@@ -112,7 +112,8 @@ class Page:
             rows.add_events(run.key, self._events)
         if self._public:
             rows.add_outbox(run.key, self._public[0], self._public[-1], self.now)
-        self._events, self._public = [], []
+        # Or every later append of the transaction would write them again.
+        self._events, self._public, self._steps = [], [], {}
 
 
 def due_at(step: StepRecord, now: dt.datetime, retry_at: dt.datetime | None = None) -> dt.datetime | None:
@@ -120,7 +121,9 @@ def due_at(step: StepRecord, now: dt.datetime, retry_at: dt.datetime | None = No
     if step.abandoned or step.state == "parked":
         return None
     moments = [*_deadlines(step)]
-    if step.kind == "workflow":
+    if step.kind == "workflow" and step.state == "scheduled":
+        moments.append(now + HINT_GRACE)  # nobody has its workflow: its run has to be told so
+    elif step.kind == "workflow":
         pass  # the child run has its own row, which says who owes it what
     elif step.state == "scheduled":
         moments.append(now + (HINT_GRACE if step.dispatch == "queued" else OWNER_GRACE))

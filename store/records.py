@@ -164,6 +164,8 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A process that executes runs, and until when it is believed to be alive."""
 
     worker_id: str
+    #: Whose runs it executes.
+    namespace: str = "default"
     host: str
     pid: int
     #: When the process began, as the system counts it: tells it from a later one with its pid.

@@ -244,6 +244,7 @@ workers = Table(
     "tidewheel_workers",
     metadata,
     Column("worker_id", Text, nullable=False),
+    Column("namespace", Text, nullable=False),
     Column("host", Text, nullable=False),
     Column("pid", BigInteger, nullable=False),
     Column("began", Text, nullable=False),

@@ -72,7 +72,7 @@ def _decide(services: Services, orders: Orders, event: ev.InvokeScheduled) -> ev
         is_here = False  # it is meant for other workers, with other resources
     if not is_here and _is_ours(services, event):
         event = replace(event, dispatch="inline")
-        orders.facts.append(_not_included(services, event, "task"))
+        orders.facts.append(not_included(services, event, "task"))
         return event
     may_queue = event.kind != "operation"
     has_room = services.runner.has_room(len(orders.inline)) and not services.stopping.is_set()
@@ -86,7 +86,7 @@ def _decide(services: Services, orders: Orders, event: ev.InvokeScheduled) -> ev
 def _start_child(services: Services, orders: Orders, event: ev.InvokeScheduled) -> None:
     definition = services.app.workflows.get(event.function_name)
     if definition is None and _is_ours(services, event):
-        orders.facts.append(_not_included(services, event, "workflow"))
+        orders.facts.append(not_included(services, event, "workflow"))
         return
     orders.children[event.promise_id] = ChildStart(
         workflow=event.function_name,
@@ -100,14 +100,14 @@ def _is_ours(services: Services, event: ev.InvokeScheduled) -> bool:
     return event.queue is UNSET or event.queue in services.config.queues
 
 
-def _not_included(services: Services, event: ev.InvokeScheduled, what: str) -> Completed:
+def not_included(services: Services, event: ev.InvokeScheduled, what: str, attempt: int = 1) -> Completed:
     """Fail a step that nobody could execute."""
     message = (
         f"app {services.app.name!r} has no {what} {event.function_name!r}: "
         "include the app that defines it, with app.include(...)"
     )
-    error = ev.Error(type="NotFound", message=message, retryable=False, attempts=1)
-    return Completed(path=event.promise_id, attempt=1, result=ev.Result(error=error), overdue=True)
+    error = ev.Error(type="NotFound", message=message, retryable=False, attempts=attempt)
+    return Completed(path=event.promise_id, attempt=attempt, result=ev.Result(error=error), overdue=True)
 
 
 def _too_large(services: Services, events: Iterable[ev.Event]) -> ev.ExecutionFailed | None:

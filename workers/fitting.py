@@ -53,11 +53,15 @@ def lost_its_owner(step: StepRecord, loaded: Loaded, held: Sequence[Delivery]) -
 
 def live_owner(loaded: Loaded, worker_id: str, held: Sequence[Delivery]) -> str | None:
     """Return the other worker that is executing steps of the run, if there is one."""
+    elsewhere = None
     for step in loaded.steps:
-        is_elsewhere = step.dispatch == "inline" and not step.abandoned and step.owner != worker_id
-        if step.owner is not None and is_elsewhere and not lost_its_owner(step, loaded, held):
-            return step.owner
-    return None
+        if step.dispatch != "inline" or step.abandoned or step.owner is None:
+            continue
+        if step.owner == worker_id:
+            return None  # we execute a part of it ourselves: two owners must not send it to and fro
+        if elsewhere is None and not lost_its_owner(step, loaded, held):
+            elsewhere = step.owner
+    return elsewhere
 
 
 async def forward(services: Services, run: RunRecord, worker_id: str) -> bool:

@@ -37,6 +37,7 @@ from tidewheel.store.append import (
 from tidewheel.store.page import NEAR
 from tidewheel.store.protocol import Loaded
 from tidewheel.store.records import RunRef, StepRecord
+from tidewheel.workers.dispatching import not_included
 from tidewheel.workers.fitting import lost_its_owner
 from tidewheel.workers.outcomes import attempt_ended, attempt_lost, attempt_stopped
 from tidewheel.workers.runner import Attempt, Committed
@@ -95,6 +96,8 @@ class InlineSteps:
         self._doing: dict[str, _Doing] = {}
         #: Attempts that begin here once their ``InvokeStarted``, which was asked for, is committed.
         self._claims: set[tuple[str, int]] = set()
+        #: Steps given to this worker by a commit whose reply was lost: nobody has begun them.
+        self._unbegun: set[str] = set()
 
     def in_flight(self) -> bool:
         """Tell whether a step is being executed here, or is about to be."""
@@ -132,6 +135,10 @@ class InlineSteps:
             known.call = _closure(execution, event.promise_id)
             self._begin(event.promise_id, 1)
 
+    def not_begun(self, events: Iterable[ev.InvokeScheduled]) -> None:
+        """Remember steps that are ours, and that were not begun since the reply of their commit was lost."""
+        self._unbegun |= {event.promise_id for event in events}
+
     def learn_closures(self, execution: Execution) -> None:
         """Remember what the code would execute for its open operations."""
         for promise in execution.open_invokes():
@@ -146,6 +153,10 @@ class InlineSteps:
         """
         facts: list[Fact] = []
         for step in loaded.steps:
+            if step.kind == "workflow" and step.state == "scheduled" and step.path not in reported:
+                event = _schedule_of(loaded, step)
+                if event is not None:
+                    facts.append(not_included(self._services, event, "workflow"))
             is_inline = step.dispatch == "inline" and step.kind != "workflow"
             if is_inline and not step.abandoned and step.state != "parked" and step.path not in self._doing:
                 if step.path in reported:
@@ -159,7 +170,18 @@ class InlineSteps:
     def _take_up(
         self, step: StepRecord, known: _Known, loaded: Loaded, held: Sequence[Delivery]
     ) -> list[Fact]:
-        if step.owner == self._me or lost_its_owner(step, loaded, held):
+        is_lost = step.owner == self._me or lost_its_owner(step, loaded, held)
+        name = known.event.function_name
+        if (
+            (is_lost or step.owner is None)
+            and step.kind != "operation"
+            and name not in self._services.app.tasks
+        ):
+            attempt = step.attempt if step.state == "started" else step.attempt + 1
+            return [not_included(self._services, known.event, "task", attempt)]
+        if step.path in self._unbegun and step.owner == self._me and step.state == "scheduled":
+            return self._claim(step, known)
+        if is_lost:
             if step.state == "retrying":
                 # The next attempt would have begun with the commit of its start: nothing is lost.
                 released = Released(path=step.path, owner=step.owner or "")
@@ -220,11 +242,12 @@ class InlineSteps:
                 self._begin(fact.path, fact.attempt, is_started=True)
             elif isinstance(fact, Completed):
                 self._known.pop(fact.path, None)
-            elif isinstance(fact, Retrying) and fact.next_owner == self._me and fact.retry_at is not None:
+            elif isinstance(fact, Retrying) and fact.retry_at is not None:
                 known = self._known.get(fact.path)
                 if known is not None:
                     known.retry_at = fact.retry_at
-                    self._await_retry(fact.path, fact.attempt + 1, fact.retry_at)
+                    if fact.next_owner == self._me:
+                        self._await_retry(fact.path, fact.attempt + 1, fact.retry_at)
 
     def _await_retry(self, path: str, number: int, retry_at: dt.datetime) -> None:
         if path not in self._doing:
@@ -246,6 +269,7 @@ class InlineSteps:
             self._doing.pop(path, None)
             return  # an operation that the code has not asked for again
         doing = self._doing[path] = _Doing(number, is_started=is_started)
+        self._unbegun.discard(path)
         if self._services.stopping.is_set():
             return  # it is handed back, for another worker to begin
         now = self._services.clock.now()
@@ -353,6 +377,13 @@ class InlineSteps:
         doing = self._doing.pop(path, None)
         if doing is not None:
             doing.stop()
+
+
+def _schedule_of(loaded: Loaded, step: StepRecord) -> ev.InvokeScheduled | None:
+    for entry in loaded.entries:
+        if entry.run_seq == step.scheduled_seq and isinstance(entry.event, ev.InvokeScheduled):
+            return entry.event
+    return None
 
 
 def _closure(execution: Execution, path: str) -> Callable[[], Any] | None:

@@ -20,6 +20,7 @@ from tidewheel.broker.topology import work_queue
 from tidewheel.journal.errors import TidewheelError
 from tidewheel.sdk.hinting import publication_of, publications
 from tidewheel.store.append import Append, Fired, Hint
+from tidewheel.store.errors import CommitUnknown, StoreUnavailable
 from tidewheel.store.protocol import Due, DueStep, DueTimer, Store
 from tidewheel.workers.config import DEFAULT_QUEUE, KeeperConfig
 from tidewheel.workers.dead_letters import DeadLetters
@@ -100,7 +101,7 @@ class Keeper:
     async def see_to(self, due: Due) -> None:
         """Do what was claimed."""
         await self._fire(due.timers)
-        wanted = [await self._look_at(step, due.now) for step in due.steps]
+        wanted = [await self._look_at_safely(step, due.now) for step in due.steps]
         hints = [hint for hint in wanted if hint is not None]
         await self._publish([publication_of(hint) for hint in await self._without_backlog(due.hints + hints)])
 
@@ -111,6 +112,16 @@ class Keeper:
                 [Append(run=timer.run, facts=(Fired(path=timer.path),)) for timer in group]
             )
             await self._publish([one for answer in answers for one in publications(answer)])
+
+    async def _look_at_safely(self, due: DueStep, now: dt.datetime) -> Hint | None:
+        """One step that cannot be seen to, as of an unreadable journal, must not hold up the others."""
+        try:
+            return await self._look_at(due, now)
+        except (StoreUnavailable, CommitUnknown):
+            raise
+        except Exception as problem:  # noqa: BLE001 - whatever it is, it is this step's alone
+            logger.warning("step %s of run %s: %s", due.step.path, due.run.run_id, problem)
+            return None
 
     async def _look_at(self, due: DueStep, now: dt.datetime) -> Hint | None:
         """Find out what a step needs: a hint, the end it has earned, or nothing."""
@@ -160,7 +171,8 @@ class Keeper:
             logger.warning("taken for dead: %s", ", ".join(dead))
             await self._store.give_up(dead)
         alive = [worker for worker in workers if worker.worker_id not in dead]
-        queues = {DEFAULT_QUEUE, *(queue for worker in workers for queue in worker.queues)}
+        ours = [worker for worker in workers if worker.namespace == self._namespace]
+        queues = {DEFAULT_QUEUE, *(queue for worker in ours for queue in worker.queues)}
         await self._dead_letters.listen(queues)
         await self._parked.retry(alive)
 

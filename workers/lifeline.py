@@ -24,11 +24,14 @@ logger = logging.getLogger("tidewheel.workers")
 class Lifeline:
     """Announces a worker and renews its lease; a worker that was given up announces itself again."""
 
-    def __init__(self, store: Store, app: App, config: WorkerConfig, worker_id: str) -> None:
+    def __init__(
+        self, store: Store, app: App, config: WorkerConfig, *, worker_id: str, namespace: str
+    ) -> None:
         self._store = store
         self._config = config
         self._record = WorkerRecord(
             worker_id=worker_id,
+            namespace=namespace,
             host=socket.gethostname(),
             pid=os.getpid(),
             began=process_began(os.getpid()),
@@ -54,6 +57,8 @@ class Lifeline:
                     await self.announce()
             except TidewheelError as problem:
                 logger.warning("the lease of this worker was not renewed: %s", problem)
+            except Exception:
+                logger.exception("the lease of this worker was not renewed")
 
     async def end(self) -> None:
         """Say that this worker is gone."""

@@ -21,6 +21,8 @@ def judge(due: DueStep, now: dt.datetime) -> Hint | Verdict | None:
     step = due.step
     if step.close_by is not None and step.close_by <= now:
         return _not_closed
+    if step.kind == "workflow":
+        return Hint(run=due.run, queue=due.run_queue) if step.state == "scheduled" else None
     if step.dispatch == "inline":
         return (
             None if due.owner_is_alive and step.state != "parked" else Hint(run=due.run, queue=due.run_queue)

@@ -29,18 +29,28 @@ class ParkedRuns:
         self._store = store
         self._broker = broker
         self._namespace = namespace
-        self._tried: OrderedDict[tuple[bytes, str], None] = OrderedDict()
+        self._tried: OrderedDict[tuple[bytes, str, int], None] = OrderedDict()
 
     async def retry(self, workers: Sequence[WorkerRecord]) -> None:
         """Wake the parked runs for which one of *workers* is new and may have the code."""
-        which = RunFilter(namespace=self._namespace, open_only=True, parked_only=True, limit=ROUND_MAX)
-        for run in await self._store.runs(which):
-            worker = next((one for one in workers if self._is_worth_a_try(run, one)), None)
-            if worker is not None:
-                await self._wake(run, worker)
+        before: bytes | None = None
+        while True:
+            which = RunFilter(
+                namespace=self._namespace, open_only=True, parked_only=True, limit=ROUND_MAX, before=before
+            )
+            runs = await self._store.runs(which)
+            for run in runs:
+                worker = next((one for one in workers if self._is_worth_a_try(run, one)), None)
+                if worker is not None:
+                    await self._wake(run, worker)
+            if len(runs) < ROUND_MAX:
+                return
+            before = runs[-1].key
 
     def _is_worth_a_try(self, run: RunRecord, worker: WorkerRecord) -> bool:
-        if run.parked == "quarantine" or (run.key, worker.worker_id) in self._tried:
+        if run.parked == "quarantine" or (run.key, worker.worker_id, run.last_seq) in self._tried:
+            return False
+        if worker.namespace != run.namespace:
             return False
         return any(
             name == run.workflow
@@ -49,7 +59,7 @@ class ParkedRuns:
         )
 
     async def _wake(self, run: RunRecord, worker: WorkerRecord) -> None:
-        self._tried[run.key, worker.worker_id] = None
+        self._tried[run.key, worker.worker_id, run.last_seq] = None
         while len(self._tried) > REMEMBERED_MAX:
             self._tried.popitem(last=False)
         logger.info("run %s was parked (%s) and is tried by %s", run.run_id, run.parked, worker.worker_id)

@@ -42,6 +42,9 @@ class QueuedStep:
         self._hint = hint
         #: What scheduled the step, once its body may have begun.
         self._executing: ev.InvokeScheduled | None = None
+        #: The heartbeat that is being written, and what the next one will say.
+        self._beating: asyncio.Task[None] | None = None
+        self._next_beat: bytes | None = None
 
     async def follow(self) -> None:
         """Do what the hint asks for, if it still has to be done, and settle the delivery."""
@@ -167,11 +170,17 @@ class QueuedStep:
         asyncio.get_running_loop().call_later(delay, self._services.postman.send, [publication_of(hint)])
 
     def _beat(self, details: Any) -> None:
-        beat = Beat(path=self._hint.path, attempt=self._hint.attempt, details=msgspec.json.encode(details))
-        self._services.spawn(self._write_beat(beat))
+        """Write a heartbeat; those that come while one is being written become one."""
+        self._next_beat = msgspec.json.encode(details)
+        if self._beating is None or self._beating.done():
+            self._beating = self._services.spawn(self._write_beats())
 
-    async def _write_beat(self, beat: Beat) -> None:
-        try:
-            await self._services.append(Append(run=self._run, facts=(beat,)))
-        except TidewheelError as problem:
-            logger.warning("a heartbeat of run %s was not written: %s", self._run.run_id, problem)
+    async def _write_beats(self) -> None:
+        while self._next_beat is not None:
+            beat = Beat(path=self._hint.path, attempt=self._hint.attempt, details=self._next_beat)
+            self._next_beat = None
+            try:
+                await self._services.append(Append(run=self._run, facts=(beat,)))
+            except TidewheelError as problem:
+                logger.warning("a heartbeat of run %s was not written: %s", self._run.run_id, problem)
+                return

@@ -7,6 +7,7 @@ for whoever asks to decide, by ``has_room``.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,13 +21,16 @@ from tidewheel.sdk.current_task import CurrentTask
 from tidewheel.sdk.definitions import TaskDefinition
 from tidewheel.sdk.limits import Limits
 from tidewheel.store.append import Append, Appended, Completed
-from tidewheel.store.protocol import Store
+from tidewheel.store.errors import StoreUnavailable
+from tidewheel.store.protocol import Store, Transaction
 from tidewheel.store.records import RunRef
 from tidewheel.workers.attempt import Bounds, Pulse, Threads, bound_call, execute, heartbeat_limit
 from tidewheel.workers.outcomes import limit_of, start_timed_out
 
 #: Steps that may wait for a slot, per slot, before further ones are given to the queue.
 WAITING_PER_SLOT = 4
+#: The pauses while the store of a transactional step is away.
+PAUSE_FIRST_S, PAUSE_MAX_S = 0.2, 5.0
 
 
 class Attempt(msgspec.Struct, kw_only=True):
@@ -130,7 +134,8 @@ class Runner:
 
     async def _in_transaction(self, attempt: Attempt) -> ev.Result | Committed:
         """Execute a step whose own writes commit with its result, or not at all."""
-        async with self._store.transaction() as transaction:
+        async with contextlib.AsyncExitStack() as stack:
+            transaction = await self._begin(stack)
             result = await self._execute(attempt, transaction.connection)
             if result.error is not msgspec.UNSET:
                 return result  # rolled back; the failure is journaled like any other
@@ -139,6 +144,16 @@ class Runner:
             )
             answer = await transaction.commit(Append(run=attempt.run, facts=(completed,)))
             return Committed(answer)
+
+    async def _begin(self, stack: contextlib.AsyncExitStack) -> Transaction:
+        """Begin a transaction; a store that is away is waited for: the body has not been called yet."""
+        pause_s = PAUSE_FIRST_S
+        while True:
+            try:
+                return await stack.enter_async_context(self._store.transaction())
+            except StoreUnavailable:
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
     def _in_thread(self, call: Callable[[], Any]) -> Awaitable[Any]:
         assert self._pool is not None

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from tidewheel.broker.protocol import Delivery
 from tidewheel.journal import events as ev
 from tidewheel.replay.execution import Activation, Execution
+from tidewheel.sdk.hinting import publication_of
 from tidewheel.sdk.program import execution_of
 from tidewheel.store.append import (
     Append,
@@ -27,6 +28,7 @@ from tidewheel.store.append import (
     Fact,
     Fate,
     Fired,
+    Hint,
     Moves,
     Park,
     Retrying,
@@ -72,6 +74,8 @@ class Session:
         self._execution: Execution | None = None
         #: The execution was made anew, and has not moved yet.
         self._is_cold = True
+        #: The queue of the run's workers, once it was read.
+        self._queue: str | None = None
         self._token = b""
         #: The last event the execution knows, and the steps that the store knows to be abandoned.
         self._seq = -1
@@ -81,10 +85,11 @@ class Session:
         self._must_load = False
         self._must_show = False
         self._is_owed_a_turn = False
+        self._is_over = False
         self._stale = 0
         #: The deliveries in hand, and when they have to be let go.
         self._held: list[Delivery] = []
-        self._holds: list[asyncio.TimerHandle] = []
+        self._holds: dict[Delivery, asyncio.TimerHandle] = {}
         self._steps = InlineSteps(services, run, self._happened)
         self._timers = NearTimers(services.clock, self._happened)
         self._turning: asyncio.Task[None] | None = None
@@ -95,7 +100,7 @@ class Session:
         """Take a hint: somebody says that the run has something to do."""
         self._held.append(delivery)
         hold_s = self._services.config.hold_s
-        self._holds.append(asyncio.get_running_loop().call_later(hold_s, self._hold_no_longer, delivery))
+        self._holds[delivery] = asyncio.get_running_loop().call_later(hold_s, self._hold_no_longer, delivery)
         self._happened(None)
 
     def is_idle(self) -> bool:
@@ -115,9 +120,14 @@ class Session:
         while self._turning is not None:
             await asyncio.wait([self._turning])
 
-    async def hand_back(self) -> None:
+    async def hand_back(self, limit_s: float) -> None:
         """Stop executing steps and give everything back, for another worker to go on at once."""
-        await self.finish()
+        if self._turning is not None:
+            await asyncio.wait([self._turning], timeout=limit_s)
+        if self._turning is not None:  # the store is away: what is in hand is found by whoever takes over
+            self._is_over = True
+            self._turning.cancel()
+            await asyncio.wait([self._turning])
         facts = self._steps.hand_back(self._services.clock.now())
         if facts:
             await self._services.append(Append(run=self.run, facts=tuple(facts)))
@@ -144,7 +154,7 @@ class Session:
             self._turning = asyncio.create_task(self._take_turns(), name=f"tidewheel-run-{self.run.run_id}")
 
     def _has_work(self) -> bool:
-        return bool(self._facts) or self._must_load or self._must_show
+        return not self._is_over and (bool(self._facts) or self._must_load or self._must_show)
 
     async def _take_turns(self) -> None:
         pause_s = self._services.config.pause_s
@@ -198,10 +208,14 @@ class Session:
         except Unreadable as problem:
             await self._park(Park(kind="unreadable", reason=str(problem)))
             return None
-        if loaded is None or loaded.run.ended or loaded.run.parked is not None:
+        if loaded is None or loaded.run.ended:
             self.drop()
             return None
+        if loaded.run.parked is not None:
+            await self._set_aside()
+            return None
         self._services.clock.tell(loaded.now)
+        self._queue = loaded.run.queue
         if self._execution is not None and loaded.run.token != self._token:
             self._forget()  # another worker's activation came between: begin anew from the journal
             self._must_load = True
@@ -219,6 +233,20 @@ class Session:
             await self._park(misfit)
             return False
         return True
+
+    async def _set_aside(self) -> None:
+        """The run is parked: its code is not shown anything, but what happened here is still written."""
+        self._forget()
+        self._must_show = False
+        facts, self._facts = tuple(self._facts), []
+        if not facts:
+            return
+        try:
+            answer = await self._services.append(Append(run=self.run, facts=facts))
+        except BaseException:
+            self._facts = [*facts, *self._facts]
+            raise
+        self._steps.after_commit(answer, facts)
 
     async def _park(self, mark: Park) -> None:
         logger.warning("run %s is parked (%s): %s", self.run.run_id, mark.kind, mark.reason)
@@ -282,7 +310,7 @@ class Session:
         assert execution is not None
         self._must_show = False
         turn.activation = execution.activate(self._services.clock.now())
-        if self._is_cold:
+        if self._is_cold or self._abandoned - execution.abandoned.keys():
             self._steps.learn_closures(execution)
             self._is_cold = False
         turn.park = self._parks(execution, turn.activation)
@@ -336,6 +364,8 @@ class Session:
         if answer.fate is Fate.ENDED or turn.park is not None:
             self.drop()
         elif answer.fate is not Fate.COMMITTED:
+            if answer.fate is Fate.REPEATED:
+                self._steps.not_begun(orders.inline)
             self._forget()
             self._must_load = True
             self._count_stale()
@@ -373,26 +403,37 @@ class Session:
 
     async def _acknowledge(self) -> None:
         """Settle the deliveries; while steps are executed here they are kept, so that a loss is noticed."""
-        if not self._steps.in_flight():
-            for delivery in self._take_held():
-                await self._services.settle(delivery.acknowledge())
+        keep = 1 if self._steps.in_flight() else 0  # its message id is the run's ``owner_message``
+        done_with = self._held[keep:]
+        for delivery in done_with:
+            self._let_go(delivery)
+        for delivery in done_with:
+            await self._services.settle(delivery.acknowledge())
+
+    def _let_go(self, delivery: Delivery) -> None:
+        self._held.remove(delivery)
+        self._holds.pop(delivery).cancel()
 
     def _hold_no_longer(self, delivery: Delivery) -> None:
         if delivery in self._held:
-            self._held.remove(delivery)
+            self._let_go(delivery)
             self._services.spawn(self._services.settle(delivery.acknowledge()))
 
     async def _give_back(self) -> None:
         self.drop()
         await asyncio.sleep(self._services.config.pause_s)
-        for delivery in self._take_held():
+        held = self._take_held()
+        for delivery in held:
             await self._services.settle(delivery.release())
+        if not held and self._queue is not None:
+            # Nobody else comes back to what was dropped: its owner, this worker, is alive.
+            self._services.postman.send([publication_of(Hint(run=self.run, queue=self._queue))])
 
     def _take_held(self) -> list[Delivery]:
         held, self._held = self._held, []
-        for hold in self._holds:
+        for hold in self._holds.values():
             hold.cancel()
-        self._holds = []
+        self._holds = {}
         return held
 
 

@@ -17,8 +17,7 @@ import tidewheel
 
 logger = logging.getLogger("tidewheel.process")
 
-#: The loop says that it moves this often; after this long without a word it is blocked.
-BEAT_S = 0.25
+#: The loop says several times in this span that it moves; after it without a word it is blocked.
 BLOCKED_AFTER_S = 2.0
 
 _OURS = str(Path(tidewheel.__file__).resolve().parent.parent.parent)
@@ -30,6 +29,7 @@ class Watchdog:
 
     def __init__(self, blocked_after_s: float = BLOCKED_AFTER_S) -> None:
         self._blocked_after_s = blocked_after_s
+        self._beat_s = blocked_after_s / 8
         self._watched = threading.get_ident()
         self._has_moved = threading.Event()
         self._stopped = threading.Event()
@@ -52,7 +52,7 @@ class Watchdog:
     async def _beat(self) -> None:
         while True:
             self._has_moved.set()
-            await asyncio.sleep(BEAT_S)
+            await asyncio.sleep(self._beat_s)
 
     def _watch(self) -> None:
         is_blocked = False
@@ -62,7 +62,7 @@ class Watchdog:
                 if is_blocked:
                     logger.warning("the event loop moves again")
                 is_blocked = False
-                self._stopped.wait(BEAT_S)
+                self._stopped.wait(self._beat_s)
             elif not is_blocked and not self._stopped.is_set():
                 is_blocked = True
                 logger.error(

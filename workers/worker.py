@@ -12,7 +12,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 
-from tidewheel.broker.errors import BrokerUnavailable, PoisonMessage
+from tidewheel.broker.errors import PoisonMessage
 from tidewheel.broker.protocol import Broker, Delivery
 from tidewheel.broker.topology import (
     alone_queue,
@@ -42,6 +42,8 @@ logger = logging.getLogger("tidewheel.workers")
 
 #: The longest pause between two attempts to reach the broker.
 RECONNECT_MAX_S = 5.0
+#: How long a turn may go on that was under way when the grace ended.
+HAND_BACK_S = 1.0
 
 
 class Worker:
@@ -92,7 +94,7 @@ class Worker:
             stopping=asyncio.Event(),
         )
         self._stopping = self.services.stopping
-        self._lifeline = Lifeline(store, app, self.config, self.worker_id)
+        self._lifeline = Lifeline(store, app, self.config, worker_id=self.worker_id, namespace=namespace)
         self._sessions: OrderedDict[RunRef, Session] = OrderedDict()
         self._queued: dict[QueuedStep, asyncio.Task[None]] = {}
         self._drained = asyncio.Event()
@@ -153,15 +155,17 @@ class Worker:
             await asyncio.gather(task, return_exceptions=True)
             with contextlib.suppress(TidewheelError):
                 await step.hand_back()
-        for session in list(self._sessions.values()):
-            try:
-                if session.is_idle():
-                    session.drop()
-                else:
-                    await session.hand_back()
-            except TidewheelError as problem:
-                logger.warning("run %s could not be handed back: %s", session.run.run_id, problem)
+        await asyncio.gather(*(self._hand_back_run(session) for session in self._sessions.values()))
         self._sessions.clear()
+
+    async def _hand_back_run(self, session: Session) -> None:
+        try:
+            if session.is_idle():
+                session.drop()
+            else:
+                await session.hand_back(HAND_BACK_S)
+        except TidewheelError as problem:
+            logger.warning("run %s could not be handed back: %s", session.run.run_id, problem)
 
     async def _declare(self) -> None:
         namespace, queues = self.services.namespace, self.config.queues
@@ -180,11 +184,11 @@ class Worker:
                     await self._receive(deliveries)
                     if self._stopping.is_set():
                         await self._drained.wait()
-            except BrokerUnavailable as problem:
-                logger.warning("the broker is gone, %s is consumed again soon: %s", queue, problem)
+            except Exception as problem:  # noqa: BLE001 - a worker that hears nothing must not look alive
+                logger.warning("%s could not be consumed, and is again soon: %s", queue, problem)
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, RECONNECT_MAX_S)
-                with contextlib.suppress(BrokerUnavailable):
+                with contextlib.suppress(TidewheelError):
                     await self._declare()  # the queue itself may be gone
 
     async def _receive(self, deliveries: AsyncIterator[Delivery]) -> None:
@@ -232,7 +236,7 @@ class Worker:
     async def _follow(self, step: QueuedStep, delivery: Delivery) -> None:
         try:
             await step.follow()
-        except TidewheelError as problem:
+        except Exception as problem:  # noqa: BLE001 - whatever it is, the delivery must not stay in hand
             logger.warning("a step was not executed, and is given back: %s", problem)
             await asyncio.sleep(self.config.pause_s)
             await self.services.settle(delivery.release())

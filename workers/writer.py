@@ -62,7 +62,7 @@ class Writer:
         try:
             answers = await self._append_for_sure(requests)
         except Exception as problem:  # noqa: BLE001 - every caller is told
-            if len(group) > 1 and not isinstance(problem, CommitUnknown):
+            if len(group) > 1 and not isinstance(problem, CommitUnknown | StoreUnavailable):
                 for one in group:  # one of them may be what the store cannot take
                     await self._commit([one])
                 return

@@ -249,6 +249,7 @@ def _workers() -> None:
     op.create_table(
         "tidewheel_workers",
         Column("worker_id", Text, nullable=False),
+        Column("namespace", Text, nullable=False),
         Column("host", Text, nullable=False),
         Column("pid", BigInteger, nullable=False),
         Column("began", Text, nullable=False),

@@ -59,10 +59,11 @@ UPDATE tidewheel_steps
 -- name: register
 -- Announce a worker, or what it has now.
 INSERT INTO tidewheel_workers
-      (worker_id, host, pid, began, queues, workflows, started_at, alive_until)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+      (worker_id, namespace, host, pid, began, queues, workflows, started_at, alive_until)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (worker_id) DO UPDATE
-   SET host = excluded.host,
+   SET namespace = excluded.namespace,
+       host = excluded.host,
        pid = excluded.pid,
        began = excluded.began,
        queues = excluded.queues,
@@ -76,7 +77,7 @@ UPDATE tidewheel_workers
  WHERE worker_id = ?;
 
 -- name: workers
-SELECT worker_id, host, pid, began, queues, workflows, started_at, alive_until
+SELECT worker_id, namespace, host, pid, began, queues, workflows, started_at, alive_until
   FROM tidewheel_workers
  ORDER BY started_at, worker_id;
 
