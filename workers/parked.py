@@ -59,13 +59,15 @@ class ParkedRuns:
         )
 
     async def _wake(self, run: RunRecord, worker: WorkerRecord) -> None:
-        self._tried[run.key, worker.worker_id, run.last_seq] = None
-        while len(self._tried) > REMEMBERED_MAX:
-            self._tried.popitem(last=False)
         logger.info("run %s was parked (%s) and is tried by %s", run.run_id, run.parked, worker.worker_id)
         (answer,) = await self._store.append([Append(run=run.ref, mark=Unpark())])
         hint = RunHint(namespace=run.namespace, run_id=run.run_id)
         try:
             await self._broker.publish([to_queue(hint, sticky_queue(worker.worker_id))])
         except Unroutable:
+            # Anybody may take it now, and park it again: then this worker has still to be tried.
             await self._broker.publish(publications(answer))
+            return
+        self._tried[run.key, worker.worker_id, run.last_seq] = None
+        while len(self._tried) > REMEMBERED_MAX:
+            self._tried.popitem(last=False)
