@@ -37,6 +37,10 @@ class Where:
 
     def settings(self) -> ConnectionSettings:
         """Return the flags, then the environment, then the defaults."""
+        for flag, value in (("store", self.store), ("broker", self.broker), ("namespace", self.namespace)):
+            if value is not None and not value.strip():
+                message = f"--{flag} is empty"
+                raise Failure.invalid(message, f"leave it out, or see what TIDEWHEEL_{flag.upper()} may be")
         return ConnectionSettings.from_environment(
             store=self.store, broker=self.broker, namespace=self.namespace
         )
@@ -103,6 +107,12 @@ def require_store(settings: ConnectionSettings) -> None:
         message = f"there is no store at {located(settings.store)}"
         advice = "start one with `tidewheel dev APP`, or say where it is: --store or TIDEWHEEL_STORE"
         raise Failure(message, code=ExitCode.UNREACHABLE, kind="StoreUnavailable", advice=advice)
+
+
+def new_store(settings: ConnectionSettings) -> Path | None:
+    """Return the file that opening the store will make; None where it is there, or is no file."""
+    parsed = parse_url(settings.store)
+    return parsed.path.resolve() if isinstance(parsed, SqliteUrl) and _is_missing(parsed.path) else None
 
 
 def _is_missing(path: Path) -> bool:

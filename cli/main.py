@@ -6,6 +6,7 @@ does not need.
 
 from __future__ import annotations
 
+import errno
 import functools
 import sys
 from collections.abc import Sequence
@@ -87,10 +88,17 @@ def _run(arguments: list[str]) -> int:
     try:
         return int(_command().main(arguments, prog_name="tidewheel", standalone_mode=False) or 0)
     except _USAGE_ERROR as error:
+        if error.ctx is not None and error.format_message().startswith("Missing command"):
+            output.say(error.ctx.get_help())
+            return ExitCode.INVALID
         command = error.ctx.command_path if error.ctx is not None else "tidewheel"
         failure = Failure.invalid(error.format_message(), f"see `{command} --help`")
         failure.kind = "UsageError"
         raise failure from None
+    except OSError as error:
+        if error.errno != errno.ENOSPC or error.filename is not None:
+            raise
+        raise output.unwritable(error) from error  # help is written by typer itself
     except RecursionError:
         message = "the input is nested too deeply"
         raise Failure.invalid(message) from None

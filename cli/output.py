@@ -2,7 +2,7 @@
 
 Results go to standard output, always as UTF-8; what is meant for people goes to standard
 error. When the reader has left, as ``| head`` does, the rest is dropped without a word
-and the command ends with the exit code it would have had.
+and the command ends with the exit code it would have had. A disk that is full is told.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, TextIO
 
 import msgspec
 
+from tidewheel.cli.exit_codes import ExitCode
 from tidewheel.cli.failure import Failure
 
 
@@ -48,6 +49,11 @@ def draw(text: str) -> None:
 def one_line(value: Any) -> str:
     """Return *value* as JSON on one line; what UTF-8 cannot hold is escaped when it is written."""
     return json.dumps(value, ensure_ascii=False)
+
+
+def note(message: str, *, as_json: bool) -> None:
+    """Tell of something that people may not have expected."""
+    say(one_line({"note": {"message": message}}) if as_json else f"note: {message}")
 
 
 def warn(message: str, *, as_json: bool) -> None:
@@ -95,7 +101,22 @@ def _write(stream: TextIO | None, text: str, end: str = "\n") -> None:
         stream.write(text + end)
         stream.flush()
     except BrokenPipeError:
-        # Python flushes once more when it ends, which must not fail either.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
+        _drop_the_rest(stream)
+    except OSError as problem:
+        if stream is sys.stdout:
+            raise unwritable(problem) from problem
+        _drop_the_rest(stream)  # what standard error cannot take, nobody can be told
+
+
+def unwritable(problem: OSError) -> Failure:
+    """Give standard output up, and return what to say of it."""
+    _drop_the_rest(sys.stdout)
+    message = f"standard output cannot be written: {problem.strerror or problem}"
+    return Failure(message, code=ExitCode.FINDING, kind="OutputFailed")
+
+
+def _drop_the_rest(stream: TextIO) -> None:
+    """Let nothing more be written: Python flushes once more when it ends, which must not fail either."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)

@@ -142,8 +142,8 @@ class Client:
         """Start a run, or return the one that has this id or key already.
 
         By its function a workflow's arguments are checked here; by its name they are checked by the
-        worker. ``handle.mismatch`` tells that the run was there with another workflow or input. Raises
-        ``InvalidRequest`` and ``StoreUnavailable``; then nothing was started.
+        worker. ``handle.existed`` tells that the run was there, ``handle.mismatch`` that it was with another
+        workflow or input. Raises ``InvalidRequest`` and ``StoreUnavailable``; then nothing was started.
         """
         self._connection.check_usable()
         start, returns = start_of(
@@ -158,6 +158,7 @@ class Client:
             self._connection,
             answer.run.run_id,
             returns=returns,
+            existed=answer.existed,
             mismatch=answer.mismatch,
             is_awaited=mark is not None,
         )

@@ -35,6 +35,7 @@ class Handle(Generic[R]):
         run_id: str,
         *,
         returns: Any = Any,
+        existed: bool = False,
         mismatch: bool = False,
         is_awaited: bool = False,
     ) -> None:
@@ -46,6 +47,8 @@ class Handle(Generic[R]):
         self._ref = connection.ref(run_id)
         self._returns = returns
         self._ending = Ending(connection, self._ref, is_awaited=is_awaited)
+        #: The run was there already; also where the store's first answer to this very start was lost.
+        self.existed = existed
         #: The run was there already, and was started with another workflow or input.
         self.mismatch = mismatch
 

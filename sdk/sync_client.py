@@ -219,6 +219,8 @@ class SyncHandle(Generic[R]):
     def __init__(self, handle: Handle[R], thread: LoopThread) -> None:
         self._handle = handle
         self._thread = thread
+        #: As ``Handle.existed``.
+        self.existed = handle.existed
         #: As ``Handle.mismatch``.
         self.mismatch = handle.mismatch
 

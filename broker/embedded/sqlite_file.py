@@ -28,7 +28,8 @@ _ADVICE = {
     "SQLITE_PERM": "it cannot be written; check the permissions of the file and its folder",
     "SQLITE_FULL": "the disk is full; make room, then try again",
     "SQLITE_CANTOPEN": "it cannot be opened; check that its folder exists and may be written",
-    "SQLITE_NOTADB": "it is not a database; name another file, or remove this one",
+    "SQLITE_NOTADB": "it is not a database; name another file, or if this was the broker's, "
+    "stop all processes and remove it: hints in it are given again",
     "SQLITE_CORRUPT": "it is damaged; stop all processes and remove it: hints in it are given again",
     "SQLITE_IOERR": "the disk does not work; see the system's log",
 }

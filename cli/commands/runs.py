@@ -49,7 +49,7 @@ Wait = Annotated[bool, typer.Option("--wait", help="Wait until it ends, and prin
 Timeout = Annotated[
     float | None,
     typer.Option(
-        "--timeout", metavar="S", show_default=False, help="Wait at most so many seconds; it goes on."
+        "--timeout", metavar="S", show_default=False, help="Wait at most so many seconds; the run goes on."
     ),
 ]
 Status = Annotated[
@@ -122,6 +122,32 @@ def start_command(
         timeout_s=timeout,
     )
     return starting.run(Where(store, broker, namespace), wanted, as_json=as_json)
+
+
+@run.command(
+    "result",
+    short_help="Wait until a run ends, and print its result.",
+    epilog=examples(
+        "tidewheel run result order-42",
+        "tidewheel run result order-42 --timeout 60 --json | jq .result",
+    )
+    + "\n\nExit codes: 0 completed; 1 failed, cancelled or not ended in time; 2 wrong usage;"
+    " 3 no such run; 4 no store; 130 interrupted, and the run goes on.",
+)
+def result_command(
+    *,
+    run_id: RunId,
+    timeout: Timeout = None,
+    store: Store = None,
+    broker: Broker = None,
+    namespace: Namespace = None,
+    as_json: Json = False,
+) -> int:
+    """Wait until a run ends, and print its result, as `run start --wait` does."""
+    from tidewheel.cli.connecting import Where  # noqa: PLC0415 - imported when it runs
+    from tidewheel.cli.runs import waiting  # noqa: PLC0415 - as above
+
+    return waiting.run(Where(store, broker, namespace), run_id, timeout, as_json=as_json)
 
 
 @run.command(

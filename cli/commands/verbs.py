@@ -12,6 +12,10 @@ _TALKING = (
     "\n\nExit codes: 0 told, 2 wrong usage or input, 3 no such run, 4 no store, 5 refused: it has ended."
 )
 
+_CANCELLING = (
+    "\n\nExit codes: 0 asked, or it has ended already; 2 wrong usage or input; 3 no such run; 4 no store."
+)
+
 SignalName = Annotated[
     str, typer.Argument(metavar="NAME", show_default=False, help="What the code waits for.")
 ]
@@ -65,7 +69,7 @@ def cancel_command(
     namespace: Namespace = None,
     as_json: Json = False,
 ) -> int:
-    """Ask a run to stop; its code may still clean up. Asking again changes nothing."""
+    """Ask a run to stop; its code may still clean up. Asking again, or after its end, changes nothing."""
     from tidewheel.cli.connecting import Where  # noqa: PLC0415 - imported when it runs
     from tidewheel.cli.runs import verbs  # noqa: PLC0415 - as above
 
@@ -137,7 +141,7 @@ def add_to(run: typer.Typer) -> None:
     run.command(
         "cancel",
         short_help="Ask a run to stop.",
-        epilog=examples("tidewheel run cancel order-42 --reason 'sold out'") + _TALKING,
+        epilog=examples("tidewheel run cancel order-42 --reason 'sold out'") + _CANCELLING,
     )(cancel_command)
     run.command(
         "resolve",

@@ -47,6 +47,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     advice: str
     run_id: str | None = None
+    #: All of them, where it is about several.
+    run_ids: tuple[str, ...] | None = None
     fixed: bool = False
 
 
@@ -61,10 +63,19 @@ class Report(msgspec.Struct, kw_only=True):
         self.said[check] = text
 
     def find(
-        self, check: Check, message: str, advice: str, *, run_id: str | None = None, fixed: bool = False
+        self,
+        check: Check,
+        message: str,
+        advice: str,
+        *,
+        run_id: str | None = None,
+        run_ids: tuple[str, ...] | None = None,
+        fixed: bool = False,
     ) -> None:
         """Note something that is wrong."""
-        finding = Finding(check=check, message=message, advice=advice, run_id=run_id, fixed=fixed)
+        finding = Finding(
+            check=check, message=message, advice=advice, run_id=run_id, run_ids=run_ids, fixed=fixed
+        )
         self.findings.append(finding)
 
     def to_json(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The doctor's rounds: every open run is looked at, once.
 
-Of most runs the row and the end of the journal tell who owes them a wake-up; only where they do not, the
-whole segment is read.
+A run is read as an activation reads it: its row, its current segment, and all of its open steps and timers. A
+run whose journal cannot be read is a finding, and the others are looked at.
 """
 
 from __future__ import annotations
@@ -20,17 +20,16 @@ from tidewheel.cli.runs.starting import unserved
 from tidewheel.cli.runs.words import mend, parked_reason
 from tidewheel.cli.timeline.text import counted, duration
 from tidewheel.store.append import Append, Park, Unpark
+from tidewheel.store.errors import Unreadable
 from tidewheel.store.protocol import Loaded
 from tidewheel.store.records import RunRecord, RunRef, StepRecord, WorkerRecord
 from tidewheel.store.wakeups import Surroundings, Wakeup, outside_waits, own_wakeups, wakeups
 
-#: Events at the end of a journal that usually tell what a run waits for.
-TAIL: Final = 20
 #: What is due for longer than this was not taken up by any keeper.
 OVERDUE: Final = dt.timedelta(seconds=10)
 #: A hint that was repeated so often is not followed by anybody.
 HINTS_MAX: Final = 4
-#: Steps that a sentence names.
+#: Steps, or runs, that a sentence names.
 NAMED_MAX: Final = 3
 
 
@@ -55,7 +54,10 @@ class Rounds:
         self._fix = fix
         self._wakers: Counter[str] = Counter()
         self._unserved: Counter[str] = Counter()
-        self._overdue = 0
+        #: How late what is overdue is, the run it is of, and what should have happened.
+        self._overdue: list[tuple[dt.timedelta, str, str]] = []
+        #: Runs whose journal was found to be unreadable.
+        self.unreadable: set[str] = set()
         self.open = 0
         #: Every queue that an open run or a worker uses.
         self.queues = {"default", *(queue for worker in registered for queue in worker.queues)}
@@ -66,14 +68,17 @@ class Rounds:
         self.queues.add(run.queue)
         self._look_at_parking(run)
         self._look_at_hints(run)
-        known = own_wakeups(run)
-        # Its steps and timers are looked at in any case; of the journal only the end is read for that.
-        loaded = await self._link.store.load(run.ref, after=max(run.last_seq - TAIL, 0))
+        try:
+            await self._look_at_wakeups(run)
+        except Unreadable as problem:
+            self._found_unreadable(run, problem)
+
+    async def _look_at_wakeups(self, run: RunRecord) -> None:
+        loaded = await self._link.store.load(run.ref)
         if loaded is None or loaded.run.ended:
             return
         self._look_at_steps(loaded)
-        if not known:
-            known = await self._wakeups(loaded)
+        known = own_wakeups(run) or await self._wakeups(loaded)
         if known:
             self._wakers.update({wakeup.waker for wakeup in known})
         else:
@@ -85,7 +90,8 @@ class Rounds:
         self._report.say(
             "wake-ups", f"{counted(self.open, 'open run')}" + (f"; woken {wakers}" if wakers else "")
         )
-        self._report.say("due", f"{self._overdue:,} overdue")
+        self._report.say("due", f"{len(self._overdue):,} overdue")
+        self._tell_overdue()
         for problem, count in sorted(self._unserved.items()):
             message = f"{counted(count, 'open run')}: {problem}"
             self._report.find("workers", message, "start a worker whose app has it, on that queue")
@@ -106,7 +112,7 @@ class Rounds:
             return
         late = self._now - run.wake_at
         if late > OVERDUE:
-            self._note_overdue(run, f"run {run.run_id} should have been hinted at", late)
+            self._overdue.append((late, run.run_id, f"run {run.run_id} should have been hinted at"))
         elif run.hints >= HINTS_MAX:
             message = f"run {run.run_id} was hinted at {run.hints} times, and no worker took it up"
             advice = (
@@ -119,7 +125,8 @@ class Rounds:
         for timer in loaded.timers:
             if loaded.now - timer.fire_at > OVERDUE:
                 late = loaded.now - timer.fire_at
-                self._note_overdue(run, f"timer {timer.path} of run {run.run_id} should have fired", late)
+                what = f"timer {timer.path} of run {run.run_id} should have fired"
+                self._overdue.append((late, run.run_id, what))
         for step in loaded.steps:
             called = f"step {step.path} ({step.function_name}) of run {run.run_id}"
             if step.state == "parked" and not step.abandoned:
@@ -129,22 +136,45 @@ class Rounds:
                 )
                 self._report.find("steps", message, advice, run_id=run.run_id)
             elif step.due_at is not None and loaded.now - step.due_at > OVERDUE:
-                self._note_overdue(run, f"{called} should have been looked at", loaded.now - step.due_at)
+                what = f"{called} should have been looked at"
+                self._overdue.append((loaded.now - step.due_at, run.run_id, what))
             elif step.hints >= HINTS_MAX and step.state == "scheduled":
                 message = f"{called} was hinted at {step.hints} times, and no worker took it up"
                 advice = f"see that a worker that has it serves queue {step.queue!r}"
                 self._report.find("hints", message, advice, run_id=run.run_id)
 
-    def _note_overdue(self, run: RunRecord, what: str, late: dt.timedelta) -> None:
-        self._overdue += 1
-        message = f"{what} {duration(late.total_seconds())} ago"
+    def _tell_overdue(self) -> None:
+        """Note all that is overdue at once: it has one cause."""
+        if not self._overdue:
+            return
         advice = "no keeper seems to be running: start `tidewheel keeper`, or `tidewheel up APP`"
-        self._report.find("due", message, advice, run_id=run.run_id)
+        late, run_id, what = max(self._overdue)
+        run_ids = tuple(dict.fromkeys(run_id for _, run_id, _ in sorted(self._overdue, reverse=True)))
+        if len(run_ids) == 1:
+            message = f"{what} {duration(late.total_seconds())} ago"
+            self._report.find("due", message, advice, run_id=run_id)
+            return
+        named = ", ".join(run_ids[:NAMED_MAX]) + (", ..." if len(run_ids) > NAMED_MAX else "")
+        message = (
+            f"{len(run_ids):,} runs are overdue, the oldest by {duration(late.total_seconds())}: {named}"
+        )
+        self._report.find("due", message, advice, run_ids=run_ids)
+
+    def _found_unreadable(self, run: RunRecord, problem: Unreadable) -> None:
+        self.unreadable.add(run.run_id)
+        if run.parked == "unreadable":  # that is told already
+            return
+        advice = (
+            "this run cannot go on, others are not concerned; get the row back from a backup of the store, "
+            f"see that `tidewheel journal verify {run.run_id}` is content, "
+            f"then `tidewheel run unpark {run.run_id}`"
+        )
+        self._report.find("journals", str(problem), advice, run_id=run.run_id)
 
     # Wake-ups
 
     async def _wakeups(self, loaded: Loaded) -> list[Wakeup]:
-        """Return who owes the run its next activation, reading no more than is needed."""
+        """Return who owes the run its next activation."""
         children = [step for step in loaded.steps if step.kind == "workflow"]
         around = Surroundings(
             steps=loaded.steps,
@@ -159,11 +189,11 @@ class Rounds:
         found = wakeups(loaded.run, around)
         if found:
             return found
-        # The suspension, or what it waits for, may lie further back; and meanwhile the run may have gone on.
-        again = await self._link.store.load(loaded.run.ref)
-        if again is None or again.run.ended or again.run.last_seq != loaded.run.last_seq:
+        # Its children were looked at later than the run itself, which may have gone on meanwhile.
+        again = await self._link.store.find(loaded.run.ref)
+        if again is None or again.ended or again.last_seq != loaded.run.last_seq:
             return [Wakeup("worker", "it goes on right now")]
-        return own_wakeups(again.run) or outside_waits(again.entries)
+        return own_wakeups(again)
 
     async def _is_open(self, parent: RunRecord, step: StepRecord) -> bool:
         root = parent.run_id.partition(":")[0]

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
 from tidewheel.cli import logs, output, payloads
-from tidewheel.cli.connecting import Link, Where, linked
+from tidewheel.cli.connecting import Link, Where, linked, new_store
 from tidewheel.cli.exit_codes import ExitCode
 from tidewheel.cli.failure import Failure
-from tidewheel.cli.live_line import LiveLine
-from tidewheel.cli.runs.following import follow
-from tidewheel.cli.timeline import RunProgress
-from tidewheel.journal.events import Error
-from tidewheel.sdk.errors import RunCancelled, RunFailed
+from tidewheel.cli.runs import waiting
 from tidewheel.sdk.handle import Handle
 from tidewheel.store.records import RunRef, WorkerRecord
 
@@ -40,21 +34,23 @@ def run(where: Where, wanted: Wanted, *, as_json: bool) -> ExitCode:
     if wanted.timeout_s is not None and not wanted.wait:
         message = "--timeout bounds the waiting, and nothing is waited for without --wait"
         raise Failure.usage(message, "tidewheel run start")
+    waiting.check_timeout(wanted.timeout_s)
     given = payloads.arguments(wanted.input, "--input")
     begun: list[str] = []
     with logs.of_a_command(as_json=as_json):
         try:
             return asyncio.run(_start(where, wanted, given, begun, as_json=as_json))
         except KeyboardInterrupt:
-            if begun:
-                output.warn(f"no longer waiting: run {begun[0]} goes on", as_json=as_json)
-            return ExitCode.INTERRUPTED
+            return waiting.interrupted(begun[0], as_json=as_json) if begun else ExitCode.INTERRUPTED
 
 
 async def _start(
     where: Where, wanted: Wanted, given: list[Any], begun: list[str], *, as_json: bool
 ) -> ExitCode:
+    made = new_store(where.settings())
     async with linked(where, create=True) as link:
+        if made is not None:
+            output.note(f"a new store was made at {made}", as_json=as_json)
         if wanted.wait:
             await link.client.listen()
         handle = await link.client.start(
@@ -66,22 +62,46 @@ async def _start(
         )
         begun.append(handle.run_id)
         if handle.mismatch:
-            return await _refuse(handle, as_json=as_json)
+            return await _refuse(handle, wanted, as_json=as_json)
         await _warn_if_unserved(link, handle, as_json=as_json)
         if wanted.wait:
-            return await _wait(link, handle, wanted.timeout_s, as_json=as_json)
-        if as_json:
-            output.emit_json({"run_id": handle.run_id, "status": await handle.status()})
-        else:
-            output.emit(handle.run_id)
-            output.say(f"started; `tidewheel run watch {handle.run_id}` follows it")
+            if handle.existed and not as_json:
+                output.say(_existing(handle, wanted, await handle.status()))
+            return await waiting.told(link, handle, wanted.timeout_s, as_json=as_json)
+        await _tell(handle, wanted, as_json=as_json)
     return ExitCode.OK
 
 
-async def _refuse(handle: Handle[Any], *, as_json: bool) -> ExitCode:
+async def _tell(handle: Handle[Any], wanted: Wanted, *, as_json: bool) -> None:
+    """Print the run's id, and whether it was started now."""
+    if as_json:
+        existed = {"existed": True} if handle.existed else {}
+        output.emit_json({"run_id": handle.run_id, "status": await handle.status(), **existed})
+        return
+    output.emit(handle.run_id)
+    if handle.existed:
+        output.say(_existing(handle, wanted, await handle.status()))
+    else:
+        output.say(f"started; `tidewheel run watch {handle.run_id}` follows it")
+
+
+def _existing(handle: Handle[Any], wanted: Wanted, status: str) -> str:
+    """Say which run there was already."""
+    if wanted.run_id in (None, handle.run_id):
+        return f"run {handle.run_id} exists already ({status}); nothing was started"
+    return f"{_whose(handle, wanted)} ({status}); nothing was started"
+
+
+def _whose(handle: Handle[Any], wanted: Wanted) -> str:
+    return f"--idempotency-key {wanted.idempotency_key!r} belongs to run {handle.run_id}, not {wanted.run_id}"
+
+
+async def _refuse(handle: Handle[Any], wanted: Wanted, *, as_json: bool) -> ExitCode:
     if as_json:
         output.emit_json({"run_id": handle.run_id, "status": await handle.status(), "mismatch": True})
     message = f"run {handle.run_id} was started before with another workflow or input, and is left as it is"
+    if wanted.run_id not in (None, handle.run_id):
+        message = f"{_whose(handle, wanted)}: {message}"
     raise Failure.refused(message, "choose another --run-id or --idempotency-key")
 
 
@@ -91,7 +111,11 @@ async def _warn_if_unserved(link: Link, handle: Handle[Any], *, as_json: bool) -
     if record is None or record.ended:
         return
     now = await link.store.now()
-    alive = [worker for worker in await link.store.workers() if worker.alive_until > now]
+    alive = [
+        worker
+        for worker in await link.store.workers()
+        if worker.alive_until > now and worker.namespace == record.namespace
+    ]
     problem = unserved(record.workflow, record.queue, alive)
     if problem is not None:
         output.warn(f"{problem}; the run waits until one does", as_json=as_json)
@@ -109,61 +133,3 @@ def unserved(workflow: str, queue: str, alive: list[WorkerRecord]) -> str | None
         queues = sorted({name for worker in having for name in worker.queues})
         return f"no worker that has {workflow!r} serves the queue {queue!r} (they serve: {', '.join(queues)})"
     return None
-
-
-async def _wait(link: Link, handle: Handle[Any], timeout_s: float | None, *, as_json: bool) -> ExitCode:
-    error: Error | None = None
-    said: dict[str, Any] = {"run_id": handle.run_id}
-    try:
-        async with _progress_shown(link, handle, as_json=as_json):
-            said |= {"status": "COMPLETED", "result": await handle.result(timeout_s)}
-    except RunFailed as problem:
-        error = problem.error
-        said["status"] = "FAILED"
-    except RunCancelled as problem:
-        error = Error(type="RunCancelled", message=problem.reason or "")
-        said["status"] = "CANCELLED"
-    except TimeoutError as problem:
-        return await _out_of_time(handle, problem, as_json=as_json)
-    if error is not None:
-        said["error"] = output.plain(error)
-    if as_json:
-        output.emit_json(said)
-    elif error is None:
-        output.emit_json(said["result"])
-    else:
-        because = ": ".join(part for part in (error.type, error.message) if part)
-        output.say(f"run {handle.run_id} {said['status'].lower()}: {because}")
-        output.say(f"  see `tidewheel run show {handle.run_id}`")
-    return ExitCode.OK if error is None else ExitCode.FINDING
-
-
-async def _out_of_time(handle: Handle[Any], problem: TimeoutError, *, as_json: bool) -> ExitCode:
-    if as_json:
-        output.emit_json({"run_id": handle.run_id, "status": await handle.status()})
-    output.warn(f"{problem}; it goes on", as_json=as_json)
-    return ExitCode.FINDING
-
-
-@contextlib.asynccontextmanager
-async def _progress_shown(link: Link, handle: Handle[Any], *, as_json: bool) -> AsyncIterator[None]:
-    """Show how the run stands while the block lasts, where somebody looks."""
-    with LiveLine(wanted=not as_json) as line:
-        if not line.is_shown:
-            yield
-            return
-        showing = asyncio.create_task(_show_progress(link, handle.run_id, line))
-        try:
-            yield
-        finally:
-            showing.cancel()
-            await asyncio.gather(showing, return_exceptions=True)
-
-
-async def _show_progress(link: Link, run_id: str, line: LiveLine) -> None:
-    progress = RunProgress(run_id)
-    async with contextlib.aclosing(follow(link.store, RunRef(link.settings.namespace, run_id))) as growth:
-        async for entries in growth:
-            for entry in entries:
-                progress.observe(entry)
-            line.show(progress.line(await link.store.now()))

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import socket
+import sqlite3
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +16,7 @@ import pytest
 
 from tests.cli.shelves import COMPLETED, PARKED, WAITING, change, microseconds_ago
 from tidewheel.cli.exit_codes import ExitCode
+from tidewheel.workers.lifeline import process_began
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -20,9 +25,12 @@ FORGET = (
     "WHERE run_id = ?"
 )
 A_WORKER = (
-    "INSERT INTO tidewheel_workers VALUES ('w-1', 'h', 1, '', '[\"default\"]', "
+    "INSERT INTO tidewheel_workers (worker_id, namespace, host, pid, began, queues, workflows, "
+    "started_at, alive_until) VALUES ('w-1', 'default', 'h', 1, '', '[\"default\"]', "
     '\'[["total", "", ""], ["waits", "", ""]]\', 0, ?)'
 )
+EVENT = " WHERE run_seq = ? AND run_key = (SELECT run_key FROM tidewheel_runs WHERE run_id = ?)"
+DELETE_EVENT = f"DELETE FROM tidewheel_events{EVENT}"  # noqa: S608 - constants of this file
 FOR_EVER = 9_000_000_000_000_000
 
 
@@ -36,7 +44,6 @@ def found(run: Run, check: str, *flags: str) -> list[dict[str, Any]]:
 def healthy(run: Run, shelf: Path) -> None:
     """A store in which nothing is wrong: a worker, and nothing parked."""
     change(A_WORKER, FOR_EVER)
-    run("run", "cancel", PARKED)
     change(
         "UPDATE tidewheel_runs SET parked = NULL, parked_reason = NULL, wake_at = ? WHERE run_id = 'lost-1'",
         FOR_EVER,
@@ -113,6 +120,25 @@ def test_a_run_whose_step_is_lost_is_found(run: Run, shelf: Path) -> None:
     assert "waits for an operator" in found(run, "steps")[0]["message"]
 
 
+def test_a_run_that_waits_for_a_queued_step_is_not_forgotten(run: Run, shelf: Path) -> None:
+    """The keeper looks after steps on queues, and those that wait for an operator are told of."""
+    change(FORGET, PARKED)
+    change(
+        "INSERT INTO tidewheel_steps (run_key, path, kind, function_name, queue, dispatch, state, attempt, "
+        "scheduled_seq, scheduled_at, due_at, abandoned, hints, step_id, key_part, logical_attempt, failed) "
+        "SELECT run_key, '0', 'function', 'add', 'mail', 'queued', 'scheduled', 0, 0, 0, ?, 0, 0, "
+        "'0', '0', 1, 0 FROM tidewheel_runs WHERE run_id = ?",
+        FOR_EVER,
+        PARKED,
+    )
+
+    waiting = found(run, "wake-ups")
+    change("UPDATE tidewheel_steps SET state = 'parked', due_at = NULL")
+
+    assert waiting == found(run, "wake-ups") == []
+    assert "waits for an operator" in found(run, "steps")[0]["message"]
+
+
 def test_a_signal_that_was_delivered_and_not_shown_is_found(run: Run, shelf: Path) -> None:
     """It has come: the outside world will not send it again."""
     run("run", "signal", WAITING, "go")
@@ -134,11 +160,15 @@ def test_what_is_overdue_points_to_the_keeper(run: Run, healthy: None) -> None:
         WAITING,
     )
 
-    messages = [finding["message"] for finding in found(run, "due")]
+    (both,) = found(run, "due")
+    change("UPDATE tidewheel_runs SET wake_at = ? WHERE run_id = ?", FOR_EVER, PARKED)
+    (alone,) = found(run, "due")
 
-    assert any(f"run {PARKED} should have been hinted at 2 min" in message for message in messages)
-    assert any(f"timer 9 of run {WAITING} should have fired 1 min" in message for message in messages)
-    assert "no keeper seems to be running" in found(run, "due")[0]["advice"]
+    assert both["message"].startswith("2 runs are overdue, the oldest by 2 min")
+    assert both["message"].endswith(f": {PARKED}, {WAITING}")
+    assert both["run_ids"] == [PARKED, WAITING]
+    assert f"timer 9 of run {WAITING} should have fired 1 min" in alone["message"]
+    assert "no keeper seems to be running" in alone["advice"]
 
 
 def test_a_hint_that_nobody_follows_is_found(run: Run, healthy: None) -> None:
@@ -168,6 +198,101 @@ def test_a_worker_whose_lease_ran_out_is_not_alive(run: Run, shelf: Path) -> Non
     assert "no worker is running" in found(run, "workers")[0]["message"]
 
 
+def test_a_worker_that_lives_and_says_nothing_is_found(run: Run, shelf: Path) -> None:
+    """Its process is there, so it is not dead: something keeps it from renewing its lease."""
+    change(A_WORKER, microseconds_ago(60))
+    began = process_began(os.getpid())
+    change(
+        "UPDATE tidewheel_workers SET host = ?, pid = ?, began = ?", socket.gethostname(), os.getpid(), began
+    )
+
+    (finding,) = found(run, "workers")
+
+    assert f"worker {os.getpid()} lives but has said nothing since its lease ran out" in finding["message"]
+    assert "blocked by user code?" in finding["message"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE tidewheel_events SET data = x'00'",
+        "DELETE FROM tidewheel_events",
+    ],
+)
+@pytest.mark.parametrize("run_seq", [0, 1])
+@pytest.mark.parametrize("flags", [[], ["--deep"]])
+def test_a_run_that_cannot_be_read_is_one_finding(
+    run: Run, healthy: None, damage: str, flags: list[str], run_seq: int
+) -> None:
+    """All other checks are made, and the finding says what to do."""
+    change(damage + EVENT, run_seq, WAITING)
+
+    plain = run("doctor", *flags)
+    report = json.loads(run("doctor", "--json", *flags).stdout)
+
+    (finding,) = report["findings"]
+    assert plain.returncode == ExitCode.FINDING
+    assert (finding["check"], finding["run_id"]) == ("journals", WAITING)
+    assert f"event {run_seq} of run {WAITING} cannot be read" in finding["message"]
+    assert "from a backup" in finding["advice"]
+    assert "2 open runs; woken 1 by keeper" in plain.stdout
+    assert "ok     dead letters" in plain.stdout
+    assert "tidewheel doctor" not in plain.stdout + plain.stderr
+
+
+def test_a_run_that_is_parked_as_unreadable_is_told_once(run: Run, healthy: None) -> None:
+    """A worker found out before the doctor did."""
+    change("UPDATE tidewheel_runs SET parked = 'unreadable' WHERE run_id = ?", WAITING)
+    change(DELETE_EVENT, 1, WAITING)
+
+    report = json.loads(run("doctor", "--json", "--deep").stdout)
+
+    assert [finding["check"] for finding in report["findings"]] == ["parked"]
+
+
+def test_a_store_that_cannot_be_written_is_unreachable_and_the_rest_is_told(run: Run, healthy: None) -> None:
+    """It can be read, and nothing in it can go on."""
+    holder = sqlite3.connect("tidewheel.db", isolation_level=None)
+    holder.execute("BEGIN EXCLUSIVE")
+
+    ran = run("doctor", "--fix")
+    holder.close()
+
+    assert ran.returncode == ExitCode.UNREACHABLE
+    assert "found  store         sqlite:///tidewheel.db, schema" in ran.stdout
+    assert "tidewheel.db is locked by another process" in ran.stdout
+    assert "2 open runs; woken 1 by keeper" in ran.stdout
+    assert ran.stdout.splitlines()[-1] == "1 thing found"
+    assert run("doctor").returncode == ExitCode.OK
+
+
+def test_a_store_that_cannot_be_opened_is_a_finding(run: Run, shelf: Path) -> None:
+    """Whoever asks the doctor is not sent to the doctor."""
+    for file in shelf.glob("tidewheel.db*"):
+        file.unlink()
+    Path("tidewheel.db").write_bytes(b"not a database" * 100)
+
+    ran = run("doctor")
+
+    assert ran.returncode == ExitCode.UNREACHABLE
+    assert "is not a SQLite database" in ran.stdout
+    assert "tidewheel doctor" not in ran.stdout + ran.stderr
+
+
+def test_a_disk_that_is_nearly_full_is_found(
+    run: Run, healthy: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before it is full, while something can be done about it."""
+    usage = shutil.disk_usage(".")._replace(free=10 * 1024 * 1024)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+
+    ran = run("doctor")
+
+    assert ran.returncode == ExitCode.FINDING
+    assert "the disk of tidewheel.db has only 10.0 MiB left" in ran.stdout
+    assert "make room" in ran.stdout
+
+
 def test_journals_are_read_only_if_asked(run: Run, healthy: None) -> None:
     """--deep reads those of ended runs too."""
     change(
@@ -191,3 +316,13 @@ def test_a_broker_that_is_away_is_unreachable_and_the_rest_is_told(run: Run, she
     assert ran.returncode == ExitCode.UNREACHABLE
     assert "found  broker" in ran.stdout
     assert f"run {PARKED} is parked" in ran.stdout
+
+
+def test_a_damaged_broker_file_is_told_how_to_be_rid_of(run: Run, healthy: None) -> None:
+    """Nothing in it is needed: hints are given again."""
+    Path("queues.db").write_bytes(b"not a database" * 100)
+
+    ran = run("doctor", "--broker", "embedded:///queues.db")
+
+    assert ran.returncode == ExitCode.UNREACHABLE
+    assert "stop all processes and remove it: hints in it are given again" in ran.stdout

@@ -33,14 +33,15 @@ def test_the_version_is_one_line(process: Run) -> None:
         (["up"], ["APP", "--queue", "--grace", "--log-level", *WHERE, "Exit codes"]),
         (["worker"], ["APP", "--queue", "--grace", "--log-level", *WHERE, "Exit codes"]),
         (["keeper"], ["--log-level", *WHERE, "Exit codes"]),
-        (["run"], ["start", "list", "show", "journal", "watch", "signal", "cancel", "resolve", "unpark"]),
+        (["run"], ["start", "list", "show", "journal", "watch", "result", "signal", "resolve", "unpark"]),
         (["run", "start"], ["WORKFLOW", "--input", "--idempotency-key", "--wait", "--timeout", *WHERE]),
         (["run", "list"], ["--status", "--workflow", "--limit", "--json", "Exit codes"]),
         (["run", "show"], ["ID", "--all", "--ascii", "--json", "Exit codes"]),
         (["run", "journal"], ["ID", "--json", "Exit codes"]),
         (["run", "watch"], ["ID", "--json", "goes on", "Exit codes"]),
         (["run", "signal"], ["ID", "NAME", "--payload JSON", *WHERE, "Exit codes"]),
-        (["run", "cancel"], ["ID", "--reason", *WHERE, "Exit codes"]),
+        (["run", "result"], ["ID", "--timeout", *WHERE, "goes on", "Exit codes"]),
+        (["run", "cancel"], ["ID", "--reason", *WHERE, "Exit codes: 0 asked, or it has ended already"]),
         (["run", "resolve"], ["ID", "PROMISE", "--value JSON", *WHERE, "Exit codes"]),
         (["run", "reject"], ["ID", "PROMISE", "MESSAGE", *WHERE, "Exit codes"]),
         (["run", "unpark"], ["ID", *WHERE, "Exit codes"]),
@@ -91,8 +92,6 @@ def test_help_imports_nothing_slow(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message", "see"),
     [
-        ([], "Missing command", "tidewheel --help"),
-        (["journal"], "Missing command", "tidewheel journal --help"),
         (["fly"], "No such command 'fly'", "tidewheel --help"),
         (["--fly"], "No such option", "tidewheel --help"),
         (["journal", "verify"], "name what to verify: --file F", "tidewheel journal verify --help"),
@@ -117,6 +116,29 @@ def test_wrong_usage_says_what_is_wrong_and_where_to_look(
     assert first.startswith("error: ")
     assert message in first
     assert second == f"  see `{see}`"
+
+
+@pytest.mark.parametrize("command", [[], ["run"], ["journal"], ["db"]])
+def test_a_group_alone_shows_its_help(run: Run, command: list[str]) -> None:
+    """It is no result, so it is on standard error, and nothing was done: exit code 2."""
+    alone = run(*command)
+
+    assert (alone.returncode, alone.stdout) == (ExitCode.INVALID, "")
+    assert alone.stderr == run(*command, "--help").stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no disk that is always full")
+@pytest.mark.parametrize("arguments", [["run", "list"], ["run", "list", "--json"], ["--version"], ["--help"]])
+def test_output_that_cannot_be_written_is_told(shelf: Path, arguments: list[str]) -> None:
+    """One message, no traceback, exit code 1."""
+    with Path("/dev/full").open("wb") as full:
+        ran = subprocess.run(
+            [*COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+
+    (line,) = ran.stderr.splitlines()
+    assert ran.returncode == ExitCode.FINDING
+    assert "standard output cannot be written: No space left on device" in line
 
 
 def test_wrong_usage_is_json_where_json_is_asked_for(run: Run) -> None:

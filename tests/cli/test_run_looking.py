@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -13,8 +14,14 @@ import pytest
 
 from tests.cli.processes import Terminal
 from tests.cli.shelves import CANCELLED, COMPLETED, FAILED, PARKED, WAITING, change
+from tidewheel import Client
+from tidewheel.broker.memory import MemoryBroker
 from tidewheel.cli.exit_codes import ExitCode
+from tidewheel.journal import events as ev
 from tidewheel.journal.jsonform import loads
+from tidewheel.store.append import Append, Moves, Retrying, Started, Verdict
+from tidewheel.store.opening import open_store
+from tidewheel.store.records import RunRef
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -83,7 +90,15 @@ def test_a_question_without_an_answer_is_invalid(
 
 
 @pytest.mark.parametrize(
-    "command", [["run", "list"], ["run", "show", "x"], ["run", "watch", "x"], ["doctor"], ["db", "status"]]
+    "command",
+    [
+        ["run", "list"],
+        ["run", "show", "x"],
+        ["run", "watch", "x"],
+        ["run", "result", "x"],
+        ["doctor"],
+        ["db", "status"],
+    ],
 )
 def test_looking_makes_no_store(run: Run, folder: Path, command: list[str]) -> None:
     """Who looks in the wrong folder is told so, and no empty file is left behind."""
@@ -96,7 +111,7 @@ def test_looking_makes_no_store(run: Run, folder: Path, command: list[str]) -> N
     assert list(folder.glob("*.db")) == []
 
 
-@pytest.mark.parametrize("command", ["show", "journal", "watch"])
+@pytest.mark.parametrize("command", ["show", "journal", "watch", "result"])
 def test_a_run_that_is_not_there_is_not_found(run: Run, shelf: Path, command: str) -> None:
     """Whichever way it is looked at."""
     ran = run("run", command, "nope")
@@ -136,6 +151,45 @@ def test_a_parked_run_says_why_and_what_to_do(run: Run, shelf: Path) -> None:
     assert "parked (unknown_workflow): " in plain.stdout
     assert "start a worker whose app has this workflow" in plain.stdout
     assert snapshot["parked"] == "unknown_workflow"
+
+
+def test_a_step_that_waits_for_an_operator_says_why(run: Run, folder: Path) -> None:
+    """What it failed with is not only in the journal, and neither is what to do."""
+
+    async def park() -> None:
+        store = await open_store("sqlite:///tidewheel.db")
+        client = await Client.connect(store, MemoryBroker().connect())
+        handle = await client.start("order", run_id="o-1")
+        loaded = await store.load(RunRef("default", "o-1"))
+        assert loaded is not None
+        scheduled = ev.InvokeScheduled(promise_id="0", kind="function", function_name="charge", input=[])
+        moves = Moves(
+            expected=loaded.run.token,
+            token=b"t" * 16,
+            base_seq=loaded.run.last_seq,
+            events=[scheduled],
+            owner="w-1",
+        )
+        error = ev.Error(type="ValueError", message="card expired")
+        begun = Started(path="0", attempt=1, owner="w-1")
+        failed = Retrying(path="0", attempt=1, error=error, retry_at=None, owner="w-1")
+        await store.append([Append(run=loaded.run.ref, moves=moves)])
+        answers = await store.append([Append(run=loaded.run.ref, facts=(begun, failed))])
+        assert answers[0].verdicts == [Verdict.WRITTEN, Verdict.WRITTEN]
+        assert await handle.status() == "RUNNING"
+        await client.close()
+        await store.close()
+
+    asyncio.run(park())
+    change("UPDATE tidewheel_runs SET strikes = 2")
+
+    ran = run("run", "show", "o-1")
+    snapshot = json.loads(run("run", "show", "o-1", "--json").stdout)
+
+    assert "step 0 (charge) is parked: ValueError: card expired\n" in ran.stdout
+    assert "`tidewheel run cancel o-1` gives this one up" in ran.stdout
+    assert "workers died with it, 2 times so far" in ran.stdout
+    assert snapshot["strikes"] == 2
 
 
 def test_shown_as_json_a_run_is_its_snapshot(run: Run, shelf: Path) -> None:

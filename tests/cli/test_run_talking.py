@@ -44,7 +44,9 @@ def test_a_start_as_json_says_how_the_run_stands(run: Run, folder: Path) -> None
     started = json.loads(ran.stdout)
     assert started.keys() == {"run_id", "status"}
     assert started["run_id"].startswith("order-")
-    assert "no worker" in json.loads(ran.stderr)["warning"]["message"]
+    note, warning = map(json.loads, ran.stderr.splitlines())
+    assert note["note"]["message"] == f"a new store was made at {folder / 'tidewheel.db'}"
+    assert "no worker" in warning["warning"]["message"]
     (listed,) = json.loads(run("run", "list", "--namespace", "shop", "--json").stdout)
     assert listed["queue"] == "mail"
 
@@ -59,6 +61,9 @@ def test_a_start_again_is_the_same_run_and_with_another_input_a_conflict(run: Ru
     as_json = run(*arguments, "[2]", "--json")
 
     assert again.stdout == first.stdout
+    assert f"run {first.stdout.strip()} exists already (RUNNING); nothing was started\n" in again.stderr
+    assert "started;" in first.stderr
+    assert "started;" not in again.stderr
     assert (other.returncode, other.stdout) == (ExitCode.REFUSED, "")
     assert "was started before with another workflow or input" in other.stderr
     assert json.loads(as_json.stdout) == {
@@ -69,6 +74,56 @@ def test_a_start_again_is_the_same_run_and_with_another_input_a_conflict(run: Ru
     assert json.loads(as_json.stderr.splitlines()[-1])["error"]["type"] == "Refused"
 
 
+def test_a_key_of_another_run_is_told_whose_it_is(run: Run, folder: Path) -> None:
+    """Whoever chose an id is not to believe that there is a run with it."""
+    start = ["run", "start", "order", "--idempotency-key", "k1", "--run-id"]
+    run(*start, "mine")
+
+    again = run(*start, "other")
+    as_json = run(*start, "other", "--json")
+    waiting = run(*start, "other", "--wait", "--timeout", "0")
+    conflict = run(*start, "other", "--input", "[2]")
+
+    whose = "--idempotency-key 'k1' belongs to run mine, not other"
+    assert (again.returncode, again.stdout) == (ExitCode.OK, "mine\n")
+    assert f"{whose} (RUNNING); nothing was started\n" in again.stderr
+    assert json.loads(as_json.stdout) == {"run_id": "mine", "status": "RUNNING", "existed": True}
+    assert f"{whose} (RUNNING); nothing was started\n" in waiting.stderr
+    assert conflict.returncode == ExitCode.REFUSED
+    assert f"error: {whose}: run mine was started before" in conflict.stderr
+
+
+def test_a_new_store_is_told_of(run: Run, folder: Path) -> None:
+    """Who starts a run in the wrong folder is not to look for it in the right one."""
+    first = run("run", "start", "order")
+    second = run("run", "start", "order")
+
+    assert f"note: a new store was made at {folder / 'tidewheel.db'}\n" in first.stderr
+    assert "note:" not in second.stderr
+
+
+@pytest.mark.parametrize("timeout", ["nan", "inf", "-1", "x", "1e99"])
+@pytest.mark.parametrize("command", [["start", "order", "--wait"], ["result", "sum-1"]])
+def test_a_timeout_that_is_none_is_refused_before_anything_is_done(
+    run: Run, folder: Path, command: list[str], timeout: str
+) -> None:
+    """It names the option, and nothing was started."""
+    ran = run("run", *command, "--timeout", timeout)
+
+    assert (ran.returncode, ran.stdout) == (ExitCode.INVALID, "")
+    assert "--timeout" in ran.stderr
+    assert list(folder.glob("*.db")) == []
+
+
+@pytest.mark.parametrize("flag", ["--store", "--broker", "--namespace"])
+def test_a_flag_without_a_value_is_named(run: Run, shelf: Path, flag: str) -> None:
+    """As a variable that is not set leaves it."""
+    ran = run("run", "start", "order", flag, "")
+
+    assert (ran.returncode, ran.stdout) == (ExitCode.INVALID, "")
+    assert ran.stderr.startswith(f"error: {flag} is empty\n")
+
+
 def test_waiting_has_a_bound_and_the_run_goes_on(run: Run, folder: Path) -> None:
     """What did not end in time is not a success, and is said not to have stopped."""
     ran = run("run", "start", "order", "--run-id", "o-1", "--wait", "--timeout", "0.1", "--json")
@@ -76,6 +131,8 @@ def test_waiting_has_a_bound_and_the_run_goes_on(run: Run, folder: Path) -> None
     assert ran.returncode == ExitCode.FINDING
     assert json.loads(ran.stdout) == {"run_id": "o-1", "status": "RUNNING"}
     assert "did not end within 0.1 seconds: it is RUNNING; it goes on" in ran.stderr
+    again = run("run", "result", "o-1", "--timeout", "0", "--json")
+    assert (again.returncode, again.stdout) == (ran.returncode, ran.stdout)
 
 
 @pytest.mark.parametrize(
@@ -114,9 +171,13 @@ def test_waiting_gives_the_result_or_the_error(
 
     as_json = run(*arguments, "--json")
     plain = run(*arguments)
+    result = run("run", "result", run_id)
+    result_as_json = run("run", "result", run_id, "--timeout", "5", "--json")
 
     assert (as_json.returncode, as_json.stderr) == (code, "")
     assert json.loads(as_json.stdout) == {"run_id": run_id, **answer}
+    assert (result_as_json.returncode, result_as_json.stdout) == (code, as_json.stdout)
+    assert (result.returncode, result.stdout) == (code, plain.stdout)
     assert plain.returncode == code
     assert plain.stdout == ("3\n" if code is ExitCode.OK else "")
     assert (answer["status"].lower() in plain.stderr) == (code is not ExitCode.OK)
@@ -252,7 +313,8 @@ def test_flags_come_before_the_environment(run: Run, shelf: Path, monkeypatch: p
 def test_a_run_of_a_workflow_that_no_worker_has_is_warned_of(run: Run, shelf: Path) -> None:
     """The warning says what the running workers have."""
     change(
-        "INSERT INTO tidewheel_workers VALUES ('w-1', 'h', 1, '', '[\"default\"]', "
+        "INSERT INTO tidewheel_workers (worker_id, namespace, host, pid, began, queues, workflows, "
+        "started_at, alive_until) VALUES ('w-1', 'default', 'h', 1, '', '[\"default\"]', "
         '\'[["total", "", ""]]\', 0, 9000000000000000)'
     )
 

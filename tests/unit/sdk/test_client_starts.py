@@ -229,12 +229,13 @@ async def test_one_key_is_one_run(client: Client, store: Store) -> None:
 
 async def test_one_id_is_one_run(client: Client) -> None:
     """The same workflow and input is the same start; anything else is a mismatch."""
-    await client.start(add, 1, run_id="a")
+    first = await client.start(add, 1, run_id="a")
     same = await client.start(add, 1, run_id="a")
     other_input = await client.start(add, 2, run_id="a")
     other_workflow = await client.start("sub", 1, run_id="a")
 
     assert (same.mismatch, other_input.mismatch, other_workflow.mismatch) == (False, True, True)
+    assert (first.existed, same.existed, other_input.existed) == (False, True, True)
 
 
 async def test_runs_are_listed_in_pages(client: Client, store: Store) -> None:

@@ -73,6 +73,7 @@ def test_the_verbs_are_those_of_the_client(twins: Twins) -> None:
     assert client.handle("a").result() == 2
     assert not client.start(add, 1, run_id="a").mismatch
     assert client.start(add, 5, run_id="a").mismatch
+    assert client.start(add, 1, run_id="a").existed
     assert len(handle.journal()) == 3
     assert [event.event_type for event in handle.events()] == ["RunStarted", "RunCompleted"]
     assert handle.describe().status == "COMPLETED"
