@@ -89,6 +89,11 @@ def reply_queue(client: str) -> str:
     return f"tidewheel.reply.{client}"
 
 
+def is_for_a_client(address: str) -> bool:
+    """Tell whether *address* names a client's queue of replies; a client that has left takes none."""
+    return reply_queue("") in address
+
+
 def work_topology(namespace: str, queues: Iterable[str]) -> Topology:
     """The work queues of a namespace, each with its dead letters and its queue of runs to be tried alone."""
     names = [work_queue(namespace, queue) for queue in queues]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from tidewheel.broker.errors import Unroutable
 from tidewheel.broker.message import Publication, address
 from tidewheel.broker.protocol import Broker
-from tidewheel.broker.topology import work_topology
+from tidewheel.broker.topology import is_for_a_client, work_topology
 from tidewheel.journal.errors import InvalidRequest, TidewheelError
 from tidewheel.sdk.hinting import publications
 from tidewheel.sdk.limits import Limits
@@ -125,9 +125,14 @@ class Connection:
         try:
             await self.broker.publish(wanted)
         except Unroutable as problem:
-            await self.broker.declare(work_topology(self.namespace, queues))
-            lost = [publication for publication in wanted if address(publication) in problem.addresses]
-            await self.broker.publish(lost)
+            lost = [
+                publication
+                for publication in wanted
+                if address(publication) in problem.addresses and not is_for_a_client(publication.routing_key)
+            ]
+            if lost:
+                await self.broker.declare(work_topology(self.namespace, queues))
+                await self.broker.publish(lost)
 
 
 async def append_for_sure(store: Store, request: Append) -> Appended:

@@ -14,15 +14,13 @@ from collections.abc import Iterable
 from tidewheel.broker.errors import BrokerUnavailable, Unroutable
 from tidewheel.broker.message import Publication
 from tidewheel.broker.protocol import Broker
-from tidewheel.broker.topology import reply_queue
+from tidewheel.broker.topology import is_for_a_client
 
 logger = logging.getLogger("tidewheel.workers")
 
 BATCH_MAX = 100
 #: More than this waiting to be published is dropped: the keeper knows about all of it.
 WAITING_MAX = 10_000
-#: How the names of clients' queues begin.
-_REPLIES = reply_queue("")
 
 
 class Postman:
@@ -58,7 +56,7 @@ class Postman:
                 except Unroutable as problem:
                     self.dropped += len(problem.addresses)
                     # A client that has left takes no replies: that is nothing to tell of.
-                    to_clients = all(_REPLIES in address for address in problem.addresses)
+                    to_clients = all(is_for_a_client(address) for address in problem.addresses)
                     level = logging.DEBUG if to_clients else logging.INFO
                     logger.log(level, "%s; the keeper will publish it again if it still matters", problem)
                 except BrokerUnavailable as problem:
