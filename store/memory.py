@@ -292,7 +292,8 @@ class MemoryStore:
     async def changed(self, timeout_s: float) -> None:
         """Wait for the next append."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._written.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._written.wait()
 
     # Looking after things
 

@@ -128,7 +128,8 @@ class Worker:
         self._gate.set()
         grace_s = self.config.grace_s if grace_s is None else grace_s
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._finish_work(), grace_s)
+            async with asyncio.timeout(grace_s):
+                await self._finish_work()
         await self._hand_back()
         await self.services.writer.idle()
         await self.services.postman.idle()
@@ -251,7 +252,8 @@ class Worker:
         self._gate.clear()
         try:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._finish_work(), self.config.hold_s / 2)
+                async with asyncio.timeout(self.config.hold_s / 2):
+                    await self._finish_work()
             logger.warning("run %s is tried alone: workers died with it before", run.run_id)
             session = self._session(run)
             session.deliver(delivery)

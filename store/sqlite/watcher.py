@@ -42,8 +42,10 @@ class Watcher:
             self._waiting.add(entry)
             self._condition.notify()
         try:
+            # Not wait_for: on Python 3.11 it swallows a cancel that comes together with the change.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(changed.wait(), timeout_s)
+                async with asyncio.timeout(timeout_s):
+                    await changed.wait()
         finally:
             with self._condition:
                 self._waiting.discard(entry)

@@ -293,6 +293,13 @@ def test_the_product_is_finished() -> None:
     assert UNFINISHED_ALLOWED.keys() - found == set()
 
 
+def test_no_cancel_is_swallowed_by_wait_for() -> None:
+    """On Python 3.11 it loses a cancel that comes together with its result: ``asyncio.timeout`` does not."""
+    callers = {shown(path) for path in product_files() if "asyncio.wait_for" in path.read_text("utf-8")}
+
+    assert callers == {"replay/steady.py"}, "that one module evens it out inside workflows"
+
+
 def test_no_file_names_a_registry_or_a_machine() -> None:
     """Where packages come from and where a checkout lies is each user's own business."""
     breaches = [

@@ -229,6 +229,27 @@ async def test_runs_are_filtered(store: Store, clock: Clock) -> None:
     assert await listed(open_only=True, workflow="shop", limit=1) == ["d"]
 
 
+async def test_a_cancel_that_comes_with_a_change_is_not_lost(run: Run) -> None:
+    """Whoever waits in a loop and is told to stop at the moment of a commit stops."""
+    for _ in range(20):
+        waiting = asyncio.create_task(_wait_for_ever(run.store))
+        await asyncio.sleep(0.01)
+        await run.tell(signal())
+        # The change is on its way to the task now; so is the cancel.
+        for _ in range(3):
+            await asyncio.sleep(0)
+        waiting.cancel()
+
+        done, _ = await asyncio.wait([waiting], timeout=5)
+
+        assert done, "the cancel was swallowed"
+
+
+async def _wait_for_ever(store: Store) -> None:
+    while True:
+        await store.changed(30)
+
+
 async def test_a_change_is_noticed(run: Run) -> None:
     """Whoever waits goes on when something was written, long before the time is up."""
     waiting = asyncio.create_task(run.store.changed(30))
