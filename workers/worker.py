@@ -194,13 +194,12 @@ class Worker:
 
     async def _receive(self, deliveries: AsyncIterator[Delivery]) -> None:
         stopping = asyncio.ensure_future(self._stopping.wait())
+        coming: asyncio.Future[Delivery | None] | None = None
         try:
             while not self._stopping.is_set():
                 coming = asyncio.ensure_future(anext(deliveries, None))
                 await asyncio.wait([coming, stopping], return_when=asyncio.FIRST_COMPLETED)
                 if not coming.done():
-                    coming.cancel()
-                    await asyncio.gather(coming, return_exceptions=True)
                     return
                 delivery = coming.result()
                 if delivery is None:
@@ -209,6 +208,9 @@ class Worker:
                 await self._take(delivery)
         finally:
             stopping.cancel()
+            if coming is not None and not coming.done():
+                coming.cancel()
+                await asyncio.gather(coming, return_exceptions=True)
 
     async def _take(self, delivery: Delivery) -> None:
         """Begin with one work item; it goes on next to the others."""

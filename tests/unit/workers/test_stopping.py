@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from typing import Any
 
 import pytest
 
@@ -141,3 +143,18 @@ async def test_stopping_an_idle_worker_takes_no_time_and_may_be_repeated(house: 
     assert asyncio.get_running_loop().time() - began < 1
     assert await house.broker.depth(work_queue("default", "default")) == 0
     assert await house.store.workers() == []
+
+
+async def test_a_worker_that_is_stopped_at_once_leaves_no_error_behind(house: House) -> None:
+    """Its consumers end with it: nobody hears of a task whose error was never looked at."""
+    app = App("brief")
+    complaints: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: complaints.append(context))
+
+    worker = await house.worker(app)
+    await asyncio.sleep(0.1)
+    await worker.stop()
+    await asyncio.sleep(0.1)
+    gc.collect()
+
+    assert complaints == []
