@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from tests.unit.workers.house import House
 from tidewheel import App, Context, Retry, StepFailed, current_task
+from tidewheel.broker.errors import BrokerUnavailable
+from tidewheel.broker.protocol import Delivery
 from tidewheel.broker.topology import work_queue
 
 SLOW = 20.0
@@ -145,15 +148,27 @@ async def test_stopping_an_idle_worker_takes_no_time_and_may_be_repeated(house: 
     assert await house.store.workers() == []
 
 
-async def test_a_worker_that_is_stopped_at_once_leaves_no_error_behind(house: House) -> None:
-    """Its consumers end with it: nobody hears of a task whose error was never looked at."""
-    app = App("brief")
+async def test_a_consumer_that_is_cancelled_leaves_no_error_behind(house: House) -> None:
+    """What it waited for ends with it: nobody hears of a task whose error was never looked at."""
     complaints: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: complaints.append(context))
+    closed = asyncio.Event()
 
-    worker = await house.worker(app)
+    class Closing:
+        def __aiter__(self) -> AsyncIterator[Delivery]:
+            return self
+
+        async def __anext__(self) -> Delivery:
+            await closed.wait()
+            raise BrokerUnavailable("this consumer was closed")
+
+    worker = await house.worker(App("brief"))
+    receiving = asyncio.create_task(worker._receive(Closing()))
     await asyncio.sleep(0.1)
-    await worker.stop()
+    receiving.cancel()
+    await asyncio.gather(receiving, return_exceptions=True)
+    del receiving  # its traceback would keep the receive alive
+    closed.set()
     await asyncio.sleep(0.1)
     gc.collect()
 
