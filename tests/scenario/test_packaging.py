@@ -167,7 +167,8 @@ def test_every_module_imports_with_the_declared_dependencies_alone(site: Path) -
     python = site.parents[2] / "bin" / "python"
     files = [path.relative_to(site).with_suffix("") for path in (site / "tidewheel").rglob("*.py")]
     modules = sorted({".".join(file.parts).removesuffix(".__init__") for file in files} - {"tidewheel"})
-    plain = [name for name in modules if not name.endswith("__main__")]
+    # Alembic runs its environment itself, inside a migration.
+    plain = [name for name in modules if not name.endswith(("__main__", "migrations.env"))]
     script = "import importlib, sys; print(len([importlib.import_module(name) for name in sys.argv[1:]]))"
 
     printed = run(python, "-W", "error", "-c", script, "tidewheel", *plain, cwd=site.parent)
