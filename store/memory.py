@@ -372,11 +372,21 @@ class MemoryStore:
         old = [
             key
             for key, run in sorted(self.rows.runs.items())
-            if run.namespace == namespace and run.ended_at is not None and run.ended_at < ended_before
+            if run.namespace == namespace
+            and run.ended_at is not None
+            and run.ended_at < ended_before
+            and not self._has_children(run)
         ]
         for key in old[:limit]:
             self.rows.forget(key)
         return len(old[:limit])
+
+    def _has_children(self, run: RunRecord) -> bool:
+        """Tell whether one of a root run's tree is there: its id begins with the root's."""
+        return any(
+            ref.namespace == run.namespace and ref.run_id.startswith(f"{run.run_id}:")
+            for ref in self.rows.by_ref
+        )
 
     async def close(self) -> None:
         """Let go of the users' tables."""

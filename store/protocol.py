@@ -146,7 +146,10 @@ class Store(Protocol):
         """Take these workers for dead: what they were executing is due now."""
 
     async def purge(self, namespace: str, *, ended_before: dt.datetime, limit: int) -> int:
-        """Delete at most *limit* runs that ended before then, and all that is theirs; return how many."""
+        """Delete at most *limit* runs that ended before then, and all that is theirs; return how many.
+
+        A run goes after its children: started again under its id, it would meet the old ones.
+        """
 
     async def close(self) -> None:
         """Let go. May be called twice."""

@@ -25,7 +25,7 @@ from tidewheel.store.errors import StoreUnavailable
 from tidewheel.store.protocol import Store, Transaction
 from tidewheel.store.records import RunRef
 from tidewheel.workers.attempt import Bounds, Pulse, Threads, bound_call, execute, heartbeat_limit
-from tidewheel.workers.outcomes import limit_of, start_timed_out
+from tidewheel.workers.outcomes import limit_of, start_timed_out, timed_out
 
 #: Steps that may wait for a slot, per slot, before further ones are given to the queue.
 WAITING_PER_SLOT = 4
@@ -134,8 +134,13 @@ class Runner:
 
     async def _in_transaction(self, attempt: Attempt) -> ev.Result | Committed:
         """Execute a step whose own writes commit with its result, or not at all."""
+        limit_s = limit_of(attempt.event, attempt.elapsed)
         async with contextlib.AsyncExitStack() as stack:
-            transaction = await self._begin(stack)
+            try:
+                async with asyncio.timeout(limit_s):
+                    transaction = await self._begin(stack)
+            except TimeoutError:
+                return ev.Result(error=timed_out(attempt.event, f"did not finish within {limit_s:g} s"))
             result = await self._execute(attempt, transaction.connection)
             if result.error is not msgspec.UNSET:
                 return result  # rolled back; the failure is journaled like any other

@@ -99,9 +99,13 @@ UPDATE tidewheel_steps
  WHERE owner = ? AND NOT abandoned AND state <> 'parked';
 
 -- name: ended
--- Runs that ended before a time, the earliest first.
-SELECT run_key
-  FROM tidewheel_runs
- WHERE namespace = ? AND ended_at < ?
- ORDER BY ended_at
+-- Runs that ended before a time, the earliest first. A run is kept while one of its tree is there: started
+-- again under its id, it would meet its old children. Their ids begin with its own and a colon.
+SELECT run.run_key
+  FROM tidewheel_runs AS run
+ WHERE run.namespace = ? AND run.ended_at < ?
+   AND NOT EXISTS (SELECT 1 FROM tidewheel_runs AS part
+                    WHERE part.namespace = run.namespace
+                      AND part.run_id > run.run_id || ':' AND part.run_id < run.run_id || ';')
+ ORDER BY run.ended_at
  LIMIT ?;

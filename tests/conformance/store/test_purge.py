@@ -93,18 +93,26 @@ async def test_no_more_runs_are_purged_than_asked_for(store: Store, clock: Clock
     assert counts == [18, 18, 4, 0]
 
 
-async def test_a_childs_parent_may_be_gone(store: Store, clock: Clock) -> None:
-    """A child that outlives its purged parent ends alone."""
+async def test_a_run_is_kept_until_its_children_are_gone(store: Store, clock: Clock) -> None:
+    """Started again under its id, it would meet the old ones under theirs."""
     parent, child = Run(store, "p"), Run(store, "p:0")
     await parent.start()
     asked = task("0", kind="workflow", dispatch="queued")
-    await parent.move(asked, children={"0": ChildStart(workflow="mail", version="", digest="", queue="post")})
+    starts = {"0": ChildStart(workflow="mail", version="", digest="", queue="post")}
+    await parent.move(asked, children=starts)
     await parent.move(ends())
     clock.advance(1)
-    await store.purge("default", ended_before=clock.now, limit=10)
+
+    while_open = await store.purge("default", ended_before=clock.now, limit=10)
     await child.see()
-
     answer = await child.move(ends())
+    clock.advance(1)
+    after = [await store.purge("default", ended_before=clock.now, limit=10) for _ in range(3)]
 
-    assert answer.fate is Fate.COMMITTED
+    assert (while_open, answer.fate, after) == (0, Fate.COMMITTED, [1, 1, 0])
     assert await store.find(parent.ref) is None
+    again = Run(store, "p")
+    await again.start()
+    started = await again.move(asked, children=starts)
+    assert started.fate is Fate.COMMITTED
+    assert await store.find(child.ref) is not None

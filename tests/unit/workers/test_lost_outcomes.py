@@ -188,3 +188,31 @@ async def test_heartbeats_in_a_row_are_written_as_few_and_the_last_is_among_them
 def _schedules(append: Append) -> bool:
     moves = append.moves
     return moves is not None and any(isinstance(event, ev.InvokeScheduled) for event in moves.events)
+
+
+async def test_a_transactional_step_does_not_wait_beyond_its_limit(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that takes results but begins no transaction holds a step up no longer than it may take."""
+    app = App("bounded")
+
+    @app.task(transactional=True, timeout=10, retry=Retry(max_attempts=1))
+    async def book() -> None: ...
+
+    @app.workflow
+    async def run_it(ctx: Context) -> str:
+        try:
+            await ctx.invoke(book)
+        except StepFailed as problem:
+            return problem.message
+        return "?"
+
+    def locked() -> contextlib.AbstractAsyncContextManager[MemoryTransaction]:
+        message = "locked"
+        raise StoreUnavailable(message)
+
+    monkeypatch.setattr(house.store, "transaction", locked)
+    await house.worker(app)
+    handle = await (await house.client()).start(run_it)
+
+    assert await handle.result(timeout=60) == "book did not finish within 10 s"
