@@ -102,6 +102,9 @@ class Worker:
         self._gate = asyncio.Event()
         self._gate.set()
         self._chores: list[asyncio.Task[None]] = []
+        #: The queues that have to be consumed, and those that are.
+        self._to_hear: frozenset[str] = frozenset()
+        self._heard: set[str] = set()
 
     # Starting and stopping
 
@@ -114,6 +117,7 @@ class Worker:
         work = [work_queue(namespace, queue) for queue in queues]
         consumed = dict.fromkeys([*work, sticky_queue(self.worker_id)], self.config.prefetch)
         consumed |= dict.fromkeys(map(alone_queue, work), 1)
+        self._to_hear = frozenset(consumed)
         self._chores = [
             asyncio.create_task(self._consume(name, prefetch), name=f"consume-{name}")
             for name, prefetch in consumed.items()
@@ -175,6 +179,11 @@ class Worker:
 
     # Consuming
 
+    async def hears(self) -> str | None:
+        """Check that all queues are consumed; return which are not."""
+        deaf = sorted(self._to_hear - self._heard)
+        return f"not consuming {', '.join(deaf)}" if deaf else None
+
     async def _consume(self, queue: str, prefetch: int) -> None:
         """Receive from *queue* for ever; a broker that goes away is waited for."""
         pause_s = self.config.pause_s
@@ -182,6 +191,7 @@ class Worker:
             try:
                 async with self.services.broker.consume(queue, prefetch=prefetch) as deliveries:
                     pause_s = self.config.pause_s
+                    self._heard.add(queue)
                     await self._receive(deliveries)
                     if self._stopping.is_set():
                         await self._drained.wait()
@@ -191,6 +201,8 @@ class Worker:
                 pause_s = min(2 * pause_s, RECONNECT_MAX_S)
                 with contextlib.suppress(TidewheelError):
                     await self._declare()  # the queue itself may be gone
+            finally:
+                self._heard.discard(queue)
 
     async def _receive(self, deliveries: AsyncIterator[Delivery]) -> None:
         stopping = asyncio.ensure_future(self._stopping.wait())
