@@ -36,6 +36,8 @@ from tidewheel.workers.queued import QueuedStep
 from tidewheel.workers.runner import Runner
 from tidewheel.workers.services import Services
 from tidewheel.workers.session import Session
+from tidewheel.workers.task_places import check_processes, module_of
+from tidewheel.workers.task_pool import TaskPool
 from tidewheel.workers.writer import Writer
 
 logger = logging.getLogger("tidewheel.workers")
@@ -64,8 +66,8 @@ class Worker:
     ) -> None:
         """The last three are for tests.
 
-        *secret* makes chance repeatable, without *threads* plain functions run in place, and
-        *worker_id* is a name that no other process has.
+        *secret* makes chance repeatable, without *threads* plain functions run in place, in no process
+        either, and *worker_id* is a name that no other process has.
         """
         self.config = config or WorkerConfig()
         limits = limits or Limits()
@@ -85,9 +87,9 @@ class Worker:
             runner=Runner(
                 store,
                 slots=self.config.slots,
-                threads=self.config.threads,
+                threads=self.config.threads if threads else 0,
                 limits=limits,
-                inline=not threads,
+                processes=_processes(app, self.config, limits) if threads else None,
             ),
             entropy=SecureEntropy(secret),
             chance=SecureEntropy(None if secret is None else secret + b"chance"),
@@ -111,6 +113,7 @@ class Worker:
     async def start(self) -> None:
         """Begin to work; returns when everything is declared and announced."""
         namespace, queues = self.services.namespace, self.config.queues
+        check_processes(self.services.app)
         await self._declare()
         self.services.clock.tell(await self.services.store.now())
         await self._lifeline.announce()
@@ -144,7 +147,7 @@ class Worker:
         with contextlib.suppress(TidewheelError):
             await self._lifeline.end()
             await self.services.broker.delete_queue(sticky_queue(self.worker_id))
-        self.services.runner.close()
+        await self.services.runner.close()
 
     async def _finish_work(self) -> None:
         """Wait until nothing is under way; runs that wait for something outside are not."""
@@ -302,3 +305,8 @@ class Worker:
     def cached(self) -> int:
         """How many runs are kept in memory."""
         return len(self._sessions)
+
+
+def _processes(app: App, config: WorkerConfig, limits: Limits) -> TaskPool:
+    home = None if app.home is None else module_of(app.home)
+    return TaskPool(config.task_processes_max, home=home, result_max_bytes=limits.payload_max_bytes)
