@@ -57,7 +57,7 @@ class Turn:
 
     facts: tuple[Fact, ...] = ()
     activation: Activation | None = None
-    orders: Orders = field(default_factory=Orders)
+    orders: Orders = field(default_factory=lambda: Orders(queue=""))
     moves: Moves | None = None
     park: Park | None = None
     #: What the store said; None where there was nothing to append.
@@ -224,6 +224,11 @@ class Session:
 
     async def _is_for_us(self, loaded: Loaded) -> bool:
         """Tell whether this worker is the one to go on with the run, with code that fits."""
+        if loaded.run.queue not in self._services.config.queues:
+            # It came over this worker's own queue, or from one that gave up on its: it is for other workers.
+            self._services.postman.send([publication_of(Hint(run=self.run, queue=loaded.run.queue))])
+            self.drop()
+            return False
         elsewhere = fitting.live_owner(loaded, self._services.worker_id, self._held)
         if elsewhere is not None and await fitting.forward(self._services, loaded.run, elsewhere):
             self.drop()
@@ -315,7 +320,10 @@ class Session:
             self._is_cold = False
         turn.park = self._parks(execution, turn.activation)
         if turn.park is None:
-            turn.orders = give_orders(self._services, execution, turn.activation, self._seq)
+            assert self._queue is not None
+            turn.orders = give_orders(
+                self._services, execution, turn.activation, seq=self._seq, queue=self._queue
+            )
         abandoned = execution.abandoned.keys()
         events = turn.orders.events
         turn.moves = Moves(
