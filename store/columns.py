@@ -1,4 +1,4 @@
-"""How records look as rows: the same fields in the same order, each as what SQLite can hold.
+"""How records look as rows: the same fields in the same order, each as what a database can hold.
 
 A time is an integer, microseconds since the epoch; a tuple is JSON text; a truth value is 0 or 1.
 """
