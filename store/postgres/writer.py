@@ -116,10 +116,18 @@ class Writer:
     async def _write_for_ever(self) -> None:
         try:
             while self._waiting:
-                group = [self._waiting.popleft() for _ in range(min(GROUP_MAX, len(self._waiting)))]
-                await self._write(group, waiting=False)
+                await self._write(self._next_group(), waiting=False)
         finally:
             self._writing = None
+
+    def _next_group(self) -> list[_Item]:
+        """Return those that wait, but for runs that go alone by now: there they are behind earlier ones."""
+        group: list[_Item] = []
+        while self._waiting and len(group) < GROUP_MAX:
+            item = self._waiting.popleft()
+            queue = self._alone.get(_run_of(item))
+            (group if queue is None else queue).append(item)
+        return group
 
     async def _write(self, group: list[_Item], *, waiting: bool) -> None:
         """Do *group* in one transaction, or one by one if that fails; every one of them is answered."""
@@ -145,7 +153,7 @@ class Writer:
             self._put_aside(group[place])
 
     def _put_aside(self, item: _Item) -> None:
-        run = item[0].batch[item[1]].run
+        run = _run_of(item)
         queue = self._alone.get(run)
         if queue is None:
             self._alone[run] = deque([item])
@@ -222,6 +230,11 @@ class Writer:
                 await self._database.bounded(
                     connection, connection.execute(_SQL["end_backend"], (pid, self._database.name))
                 )
+
+
+def _run_of(item: _Item) -> RunRef:
+    call, place = item
+    return call.batch[place].run
 
 
 def new_key(now: dt.datetime) -> bytes:
