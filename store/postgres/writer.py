@@ -92,6 +92,7 @@ class Writer:
         if self._is_closed:
             raise StoreUnavailable(f"{self._database.shown}: the store was closed; nothing was written")
         if not batch:
+            await self._try()
             return []
         call = _Call(batch, asyncio.get_running_loop().create_future())
         for place, request in enumerate(batch):
@@ -100,6 +101,16 @@ class Writer:
         if self._waiting and self._writing is None:
             self._writing = self._spawn(self._write_for_ever())
         return await call.future
+
+    async def _try(self) -> None:
+        """Do all that an append does, to no run: whoever asks wants to know whether it can be done."""
+        try:
+            await self._transact([], waiting=False)
+        except Exception as error:
+            told = translated(error, self._database.shown)
+            if told is error:
+                raise
+            raise told from error
 
     async def close(self) -> None:
         """Finish what was asked for. May be called twice."""

@@ -72,13 +72,13 @@ async def test_a_commit_as_a_statement_is_found_out(paying: Run) -> None:
 
 
 async def test_savepoints_are_the_users_own(paying: Run, journals: str) -> None:
-    """A block of the driver's rolls back a part of the step."""
+    """A part of a step can be rolled back."""
     async with paying.store.transaction() as transaction:
         connection = transaction.connection
         connection.execute(CREDIT, ("alice",))
-        with connection.transaction() as part:
-            connection.execute(CREDIT, ("bob",))
-            raise psycopg.Rollback(part)
+        connection.execute("SAVEPOINT mine")
+        connection.execute(CREDIT, ("bob",))
+        connection.execute("ROLLBACK TO mine")
         await transaction.commit(Append(run=paying.ref, facts=(done("0"),)))
 
     assert names(journals) == ["alice"]
