@@ -30,9 +30,9 @@ HERE = Path(__file__).resolve().parent
 TEMPLATE = HERE / "rabbitmq" / "definitions.json"
 FOLDER = HERE / "secrets"
 
-#: Who connects to Postgres; the names there are ``tidewheel_<role>``. The superuser only sets it up.
-POSTGRES_ROLES = ("migrator", "worker", "keeper")
-#: Who connects to RabbitMQ; the names there are ``tidewheel-<role>``.
+#: Who connects to Postgres; the accounts there are ``app_<role>``. The superuser only sets it up.
+POSTGRES_ROLES = ("migrator", "worker", "keeper", "client")
+#: Who connects to RabbitMQ; the users there are ``tidewheel-<role>``.
 RABBITMQ_ROLES = ("worker", "keeper", "client")
 #: The file with RabbitMQ's definitions.
 DEFINITIONS = "rabbitmq_definitions"
@@ -55,7 +55,7 @@ def password_names() -> list[str]:
 def urls(passwords: Mapping[str, str], *, postgres: str, rabbitmq: str) -> dict[str, str]:
     """Return the file of each URL with what belongs into it; a place is ``host:port/name``."""
     stores = {
-        f"store_{role}": f"postgresql://tidewheel_{role}:{_in_url(passwords[f'postgres_{role}'])}@{postgres}"
+        f"store_{role}": f"postgresql://app_{role}:{_in_url(passwords[f'postgres_{role}'])}@{postgres}"
         for role in POSTGRES_ROLES
     }
     brokers = {

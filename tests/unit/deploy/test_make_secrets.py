@@ -69,7 +69,7 @@ def test_every_password_is_another_one_and_a_long_one(script: ModuleType, tmp_pa
         script.main(["--folder", str(folder)])
 
     passwords = [contents(folder)[name] for folder in folders for name in script.password_names()]
-    assert len(set(passwords)) == len(passwords) == 14
+    assert len(set(passwords)) == len(passwords) == 16
     assert min(map(len, passwords)) >= 32
 
 
@@ -114,7 +114,7 @@ def test_a_password_of_ones_own_is_kept_and_quoted_in_its_url(script: ModuleType
     assert unquote(url.password or "") == "p@ss/w:rd #1%"
     assert (url.scheme, url.username, url.hostname, url.port, url.path) == (
         "postgresql",
-        "tidewheel_worker",
+        "app_worker",
         "db.example.net",
         6432,
         "/shop",
