@@ -138,11 +138,13 @@ def test_every_service_that_stays_has_a_health_check(name: str) -> None:
 def test_everything_waits_until_what_it_needs_is_ready(name: str) -> None:
     """A schema to work with, and servers that answer; not merely containers that were started."""
     service = services()[name]
-    waits = {other: how["condition"] for other, how in service["depends_on"].items()}
 
     needed = {"postgres": "service_healthy"}
     if "TIDEWHEEL_BROKER_FILE" in service["environment"]:
         needed |= {"rabbitmq": "service_healthy", "migrate": "service_completed_successfully"}
+    if "profiles" in service:  # called by people, when everything runs
+        needed = {}
+    waits = {other: how["condition"] for other, how in service.get("depends_on", {}).items()}
     assert waits == needed
 
 

@@ -97,6 +97,18 @@ def test_hadolint_would_find_something(tmp_path: Path) -> None:
     assert "DL3007" in run_tool("hadolint", "--no-color", bad)
 
 
+def test_the_image_that_users_are_shown_is_a_good_one_too(tmp_path: Path) -> None:
+    """It is built on this one, of this version, and goes back to the user that is not root."""
+    page = (ROOT / "docs" / "deploy.md").read_text("utf-8")
+    (shown,) = re.findall(r"^```dockerfile\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    theirs = tmp_path / "Dockerfile"
+    theirs.write_text(shown, "utf-8")
+
+    assert run_tool("hadolint", "--no-color", theirs) == ""
+    assert instructions(shown)[0].rest == f"tidewheel:{project_version()}"
+    assert instructions(shown)[-1].rest == final_stage()["USER"][0]
+
+
 def test_every_stage_begins_with_one_pinned_python() -> None:
     """What is installed in one stage is run in another: both have the same Python, by version."""
     (argument,) = [
