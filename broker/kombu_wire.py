@@ -6,13 +6,19 @@ Kombu is typed in part only. Its untyped surface ends here.
 from __future__ import annotations
 
 import sqlite3
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from amqp.exceptions import AMQPError, NotFound, PreconditionFailed  # type: ignore[import-untyped]  # no types
+from amqp.exceptions import (  # type: ignore[import-untyped]  # no types
+    AMQPError,
+    NotFound,
+    PreconditionFailed,
+    RecoverableConnectionError,
+)
 from kombu.connection import Connection
 from kombu.exceptions import KombuError
 from kombu.transport import get_transport_cls
@@ -29,7 +35,7 @@ from tidewheel.journal.errors import InvalidRequest
 EMBEDDED = "tidewheel.broker.embedded.transport:Transport"
 #: What a transport may lack of the protocol; one that has it says so in its ``implements``.
 ABILITIES = ("dead-letters", "ttl", "delivery-limit", "unroutable", "redelivery")
-#: AMQP's code for a queue that is not there.
+#: AMQP's code for a queue or an exchange that is not there.
 NOT_FOUND = 404
 
 #: How long a consumer's thread waits at a time. Where it cannot be interrupted, settlements wait as long.
@@ -59,13 +65,12 @@ class WireChannel(Protocol):
         self,
         *,
         queue: str,
-        passive: bool = False,
-        durable: bool = True,
-        exclusive: bool = False,
-        auto_delete: bool = False,
-        arguments: Mapping[str, Any] | None = None,
+        passive: bool = ...,
+        durable: bool = ...,
+        auto_delete: bool = ...,
+        arguments: Mapping[str, Any] | None = ...,
     ) -> Any:
-        """Make sure the queue exists, and say how much is in it."""
+        """Make sure the queue exists, and say how much is in it. Transports differ in what is the default."""
 
     def queue_bind(self, *, queue: str, exchange: str, routing_key: str) -> object:
         """Bind a queue."""
@@ -84,14 +89,16 @@ class WireChannel(Protocol):
     ) -> Any:
         """Make a message of the transport's own kind."""
 
-    def basic_publish(self, message: Any, *, exchange: str, routing_key: str, mandatory: bool) -> object:
+    def basic_publish(
+        self, message: Any, *, exchange: str, routing_key: str, mandatory: bool, **options: Any
+    ) -> object:
         """Publish it."""
 
     def basic_qos(self, prefetch_size: int, prefetch_count: int, apply_global: object, /) -> object:
         """Bound what is unsettled."""
 
     def basic_consume(
-        self, *, queue: str, no_ack: bool, callback: Callable[[WireMessage], object], consumer_tag: str
+        self, *, queue: str, no_ack: bool, callback: Callable[[Any], object], consumer_tag: str
     ) -> object:
         """Deliver to *callback*."""
 
@@ -102,13 +109,34 @@ class WireChannel(Protocol):
         """Give it back, or make it a dead letter."""
 
 
+def queue_arguments(queue: Queue) -> dict[str, Any]:
+    """Return what *queue* asks for, in RabbitMQ's words."""
+    arguments = {
+        "x-message-ttl": None if queue.ttl_s is None else round(queue.ttl_s * 1000),
+        "x-expires": None if queue.expires_s is None else round(queue.expires_s * 1000),
+        "x-delivery-limit": queue.delivery_limit,
+        "x-dead-letter-exchange": None if queue.dead_letter_queue is None else "",
+        "x-dead-letter-routing-key": queue.dead_letter_queue,
+    }
+    return {name: value for name, value in arguments.items() if value is not None}
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Which broker to connect to: a URL of kombu's, or a transport of ours with its options."""
+    """Which broker to connect to: a URL of kombu's, or a transport with its options.
+
+    ``parameters`` are kombu's for the connection, ``publishing`` are options of every publish, ``has`` is
+    what the transport does not say that it has. ``wires_max`` bounds the connections that publish.
+    """
 
     url: str | None = None
     transport: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    publishing: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Callable[[Queue], dict[str, Any]] = queue_arguments
+    has: frozenset[str] = frozenset()
+    wires_max: int = 1
 
     @property
     def shown(self) -> str:
@@ -121,7 +149,7 @@ class Target:
     def lacks(self) -> frozenset[str]:
         """What of the protocol its transport does not have."""
         implements = self._connection().get_transport_cls().implements
-        return frozenset(ability for ability in ABILITIES if not implements.get(ability))
+        return frozenset(word for word in ABILITIES if word not in self.has and not implements.get(word))
 
     def check(self) -> None:
         """Raise ``ValueError`` if the URL cannot be read. Connects to nothing."""
@@ -132,14 +160,15 @@ class Target:
         connection = self._connection()
         try:
             connection.ensure_connection(max_retries=0, reraise_as_library_errors=False)
-            return Wire(connection, connection.channel())
+            return Wire(connection, self)
         except BaseException:
             connection.release()
             raise
 
     def _connection(self) -> Any:
         connect = cast("Any", Connection)
-        return connect(self.url, transport=self.transport, transport_options=dict(self.options))
+        where = {"hostname": self.url, "transport": self.transport, **self.parameters}
+        return connect(**where, transport_options=dict(self.options))
 
 
 def embedded(path: Path, *, pages_max: int | None = None) -> Target:
@@ -153,15 +182,56 @@ def embedded(path: Path, *, pages_max: int | None = None) -> Target:
 class Wire:
     """A connection with one channel, for one thread."""
 
-    def __init__(self, connection: Any, channel: Any) -> None:
+    def __init__(self, connection: Any, target: Target) -> None:
         self._connection = connection
-        self._extras = channel
+        self._target = target
         self._interrupt: Callable[[], None] | None = getattr(connection.transport, "interrupt", None)
+        self._returned = 0
+        self._open_channel()
+
+    def _open_channel(self) -> None:
+        channel = self._extras = self._connection.channel()
         self.channel: WireChannel = channel
+        # Over AMQP an unroutable message comes back first and is confirmed after. Where nobody takes it,
+        # the driver raises, and the confirmation that is still to come is taken for that of the next one.
+        events = getattr(channel, "events", None)
+        if events is not None:
+            events["basic_return"].add(self._have_returned)
+
+    def _open_again(self) -> None:
+        """Open the channel if it is closed: AMQP does that to one on which something was not found."""
+        if not getattr(self._extras, "is_open", True):
+            self._open_channel()
+
+    def _have_returned(self, *_: object) -> None:
+        self._returned += 1
 
     def close(self) -> None:
         """Close it. What is unsettled goes back, if the transport can do that."""
         self._connection.release()
+
+    def drop(self) -> None:
+        """Close it without a word to the other side, which may not answer, where the transport can."""
+        if hasattr(self._connection.transport, "_collect"):
+            self._connection.collect()
+        else:
+            self._connection.release()
+
+    def declare_queue(self, queue: Queue) -> None:
+        """Make sure that *queue* exists, and outlives whoever uses it."""
+        arguments = self._target.arguments(queue)
+        self.channel.queue_declare(queue=queue.name, durable=True, auto_delete=False, arguments=arguments)
+
+    def consume(self, queue: str, callback: Callable[[WireMessage], object]) -> None:
+        """Let ``drain`` call *callback* with what *queue* delivers."""
+        # Transports of kombu's own deliver kombu's messages, the AMQP driver its own.
+        to_python = self._extras.message_to_python if hasattr(self._extras, "events") else None
+        self.channel.basic_consume(
+            queue=queue,
+            no_ack=False,
+            callback=callback if to_python is None else lambda raw: callback(to_python(raw)),
+            consumer_tag=str(uuid.uuid4()),
+        )
 
     def drain(self) -> None:
         """Deliver what comes; return after a while, or when interrupted, if nothing does."""
@@ -185,6 +255,7 @@ class Wire:
         except AMQPError as error:
             if int(error.reply_code or 0) != NOT_FOUND:
                 raise
+            self._open_again()
             return 0
         return count
 
@@ -216,13 +287,21 @@ class Wire:
             headers=dict(message.headers),
             properties=properties,
         )
+        returned = self._returned
         try:
-            self.channel.basic_publish(prepared, exchange=exchange, routing_key=routing_key, mandatory=True)
+            self.channel.basic_publish(
+                prepared,
+                exchange=exchange,
+                routing_key=routing_key,
+                mandatory=True,
+                **self._target.publishing,
+            )
         except AMQPError as error:
-            if error.reply_code != NO_ROUTE:
+            if error.reply_code not in (NO_ROUTE, NOT_FOUND):
                 raise
+            self._open_again()
             return False
-        return True
+        return self._returned == returned
 
 
 def transport_is_known(url: str) -> bool:
@@ -249,16 +328,10 @@ def read_message(raw: WireMessage) -> tuple[Message, int]:
     return message, int(raw.headers.get(DELIVERY_COUNT, redelivered))
 
 
-def queue_arguments(queue: Queue) -> dict[str, Any]:
-    """Return what *queue* asks for, in RabbitMQ's words."""
-    arguments = {
-        "x-message-ttl": None if queue.ttl_s is None else round(queue.ttl_s * 1000),
-        "x-expires": None if queue.expires_s is None else round(queue.expires_s * 1000),
-        "x-delivery-limit": queue.delivery_limit,
-        "x-dead-letter-exchange": None if queue.dead_letter_queue is None else "",
-        "x-dead-letter-routing-key": queue.dead_letter_queue,
-    }
-    return {name: value for name, value in arguments.items() if value is not None}
+def is_lost(error: Exception) -> bool:
+    """Tell whether *error* says that the connection is gone, which a new one may mend at once."""
+    gone = isinstance(error, RecoverableConnectionError | OSError | EOFError)
+    return gone and not isinstance(error, TimeoutError)
 
 
 @contextmanager
