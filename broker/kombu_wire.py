@@ -15,6 +15,7 @@ from typing import Any, Protocol, cast
 
 from amqp.exceptions import (  # type: ignore[import-untyped]  # no types
     AMQPError,
+    MessageNacked,
     NotFound,
     PreconditionFailed,
     RecoverableConnectionError,
@@ -347,5 +348,7 @@ def our_errors(target: Target, *, declaring: bool = False) -> Iterator[None]:
         raise InvalidRequest(str(error)) from error
     except sqlite3.Error as error:
         raise BrokerUnavailable(f"{target.shown} cannot be used: {advice(error)}") from error
+    except MessageNacked as error:
+        raise BrokerUnavailable(f"{target.shown} refuses a message, as a queue that is full does") from error
     except (AMQPError, KombuError, NotEquivalentError, OSError, EOFError, ImportError) as error:
         raise BrokerUnavailable(f"{target.shown}: {error}") from error

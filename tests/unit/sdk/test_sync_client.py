@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import itertools
 import os
 import signal
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +20,7 @@ from tidewheel import Client, InvalidRequest, NotFound, SyncClient
 from tidewheel.broker.memory import MemoryBroker
 from tidewheel.broker.topology import work_topology
 from tidewheel.journal import events as ev
+from tidewheel.sdk import connection
 from tidewheel.sdk.hinting import publications
 from tidewheel.store.append import Append, Moves
 from tidewheel.store.errors import StoreUnavailable
@@ -196,3 +200,64 @@ def test_a_failed_connect_leaves_no_thread() -> None:
         SyncClient.connect(Away(), MemoryBroker())
 
     assert names_of_threads() == []
+
+
+def starts_within_s(client: SyncClient) -> float:
+    """Start a run, and tell how long that took."""
+    began_s = time.monotonic()
+    client.start(add, 1)
+    return time.monotonic() - began_s
+
+
+def test_a_broker_that_refuses_delays_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    """RabbitMQ is down: the starts are committed, and one warning says what becomes of them."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        nobody = f"amqp://127.0.0.1:{probe.getsockname()[1]}"
+    with SyncClient.connect(MemoryStore(), nobody) as client:
+        slowest_s = max(starts_within_s(client) for _ in range(5))
+        kept = len(client.runs())
+
+    assert slowest_s < connection.HINT_TIMEOUT_S
+    assert kept == 5
+    (warning,) = caplog.messages
+    assert "the work is stored, but no worker was told" in warning
+    assert "the keeper will tell one" in warning
+
+
+def test_a_broker_that_never_answers_holds_up_one_caller_for_a_moment(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody accepts the connection and says nothing: the first waits its time, the others do not."""
+    monkeypatch.setattr(connection, "HINT_TIMEOUT_S", 0.3)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        SyncClient.connect(MemoryStore(), f"amqp://127.0.0.1:{silent.getsockname()[1]}") as client,
+    ):
+        first_s, *_ = [starts_within_s(client) for _ in range(4)]
+        kept = len(client.runs())
+        tried = waiting_at(silent)
+
+    assert 0.3 <= first_s < 5
+    assert kept == 4
+    assert tried == 1
+    assert len(caplog.messages) == 1
+
+
+def waiting_at(server: socket.socket) -> int:
+    """Count those who connected and were not spoken to, and hang up on them."""
+    server.setblocking(False)
+    for count in itertools.count():
+        try:
+            server.accept()[0].close()
+        except BlockingIOError:
+            return count
+    raise AssertionError
+
+
+def test_the_password_of_a_broker_is_in_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """What is logged may be read by many."""
+    with SyncClient.connect(MemoryStore(), "amqp://me:hunter2@127.0.0.1:1/shop") as client:
+        client.start(add, 1)
+
+    assert "127.0.0.1:1" in caplog.text
+    assert "hunter2" not in caplog.text
