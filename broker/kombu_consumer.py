@@ -15,7 +15,8 @@ from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple
 
 from tidewheel.broker.errors import BrokerUnavailable
-from tidewheel.broker.kombu_wire import Target, Wire, WireMessage, our_errors, read_message
+from tidewheel.broker.kombu_types import WireMessage
+from tidewheel.broker.kombu_wire import Target, Wire, our_errors, read_message
 from tidewheel.broker.message import Message
 from tidewheel.journal.errors import TidewheelError
 

@@ -1,6 +1,6 @@
-"""What we use of kombu, typed; and how our messages, queues and errors look there.
+"""How our messages, queues and errors look in kombu, and a connection of its own kind for one thread.
 
-Kombu is typed in part only. Its untyped surface ends here.
+Kombu is typed in part only. Its untyped surface ends here; what we use of it is in ``kombu_types``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from amqp.exceptions import (  # type: ignore[import-untyped]  # no types
     AMQPError,
@@ -28,6 +28,7 @@ from kombu.transport.virtual.base import NotEquivalentError
 from tidewheel.broker.embedded.channel import NO_ROUTE
 from tidewheel.broker.embedded.sqlite_file import advice
 from tidewheel.broker.errors import BrokerUnavailable
+from tidewheel.broker.kombu_types import WireChannel, WireMessage
 from tidewheel.broker.message import DELIVERY_COUNT, Message
 from tidewheel.broker.topology import Queue
 from tidewheel.journal.errors import InvalidRequest
@@ -44,70 +45,6 @@ DRAIN_S = 1.0
 DRAIN_UNINTERRUPTED_S = 0.05
 
 _PERSISTENT = 2
-
-
-class WireMessage(Protocol):
-    """A message as kombu delivers it."""
-
-    body: bytes | str | memoryview
-    headers: dict[str, Any]
-    properties: dict[str, Any]
-    delivery_info: dict[str, Any]
-    delivery_tag: object
-
-
-class WireChannel(Protocol):
-    """A channel of kombu."""
-
-    def exchange_declare(self, *, exchange: str, type: str, durable: bool, auto_delete: bool) -> object:
-        """Make sure the exchange exists."""
-
-    def queue_declare(
-        self,
-        *,
-        queue: str,
-        passive: bool = ...,
-        durable: bool = ...,
-        auto_delete: bool = ...,
-        arguments: Mapping[str, Any] | None = ...,
-    ) -> Any:
-        """Make sure the queue exists, and say how much is in it. Transports differ in what is the default."""
-
-    def queue_bind(self, *, queue: str, exchange: str, routing_key: str) -> object:
-        """Bind a queue."""
-
-    def queue_delete(self, queue: str) -> object:
-        """Remove a queue."""
-
-    def prepare_message(
-        self,
-        body: bytes,
-        *,
-        content_type: str,
-        content_encoding: str,
-        headers: dict[str, str],
-        properties: dict[str, Any],
-    ) -> Any:
-        """Make a message of the transport's own kind."""
-
-    def basic_publish(
-        self, message: Any, *, exchange: str, routing_key: str, mandatory: bool, **options: Any
-    ) -> object:
-        """Publish it."""
-
-    def basic_qos(self, prefetch_size: int, prefetch_count: int, apply_global: object, /) -> object:
-        """Bound what is unsettled."""
-
-    def basic_consume(
-        self, *, queue: str, no_ack: bool, callback: Callable[[Any], object], consumer_tag: str
-    ) -> object:
-        """Deliver to *callback*."""
-
-    def basic_ack(self, delivery_tag: object) -> object:
-        """Forget it."""
-
-    def basic_reject(self, delivery_tag: object, *, requeue: bool) -> object:
-        """Give it back, or make it a dead letter."""
 
 
 def queue_arguments(queue: Queue) -> dict[str, Any]:
