@@ -158,6 +158,7 @@ async def test_whoever_gives_up_while_waiting_for_a_thread_does_not_begin(pool: 
     await asyncio.sleep(0)
 
     waiting.cancel()
+    await asyncio.wait([waiting])
     gate.set()
     await asyncio.gather(*busy)
     await pool.do(nothing)
