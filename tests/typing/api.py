@@ -43,7 +43,7 @@ class Receipt:
 app = App("orders", strict_inputs=True, on_violation="park")
 
 
-@app.task(retry=Retry(max_attempts=5, non_retryable=[ValueError, "Declined"]), timeout=30)
+@app.task(retry=Retry(max_attempts=5, non_retryable=[ValueError, "Declined"]), timeout=30, process=False)
 async def charge(order: Order) -> Receipt:
     """Stays an async function for everybody else."""
     return Receipt(len(order.id))
