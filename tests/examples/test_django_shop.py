@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.examples.web_shops import ROOT, commands, eventually, fetched, serving, working_on
+from tests.examples.web_shops import ROOT, commands, eventually, fetched, findings, serving, working_on
 from tidewheel import SyncClient
 
 WORKFLOWS = "examples.django_shop.workflows:app"
@@ -135,3 +135,8 @@ def test_the_commands_at_the_top_serve_real_requests(folder: Path, monkeypatch: 
 
     assert dev == ["tidewheel", "dev", WORKFLOWS]
     assert (status, shown) == (202, (200, {"order": 1, "state": "placed", "run": "RUNNING"}))
+
+
+def test_its_workflow_has_nothing_that_would_not_replay(folder: Path) -> None:
+    """``tidewheel check`` finds no error and no warning in it."""
+    assert findings(WORKFLOWS, folder) == f"{WORKFLOWS}: 1 workflow, 0 errors, 0 warnings"

@@ -10,7 +10,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from examples.flask_shop import web
-from tests.examples.web_shops import ROOT, commands, eventually, fetched, serving, working_on
+from tests.examples.web_shops import ROOT, commands, eventually, fetched, findings, serving, working_on
 from tidewheel import SyncClient
 
 WORKFLOWS = "examples.flask_shop.workflows:app"
@@ -111,3 +111,8 @@ def test_the_commands_at_the_top_serve_real_requests(folder: Path) -> None:
 
     assert dev == ["tidewheel", "dev", WORKFLOWS]
     assert (status, shown) == (202, (200, {"status": "RUNNING"}))
+
+
+def test_its_workflow_has_nothing_that_would_not_replay(folder: Path) -> None:
+    """``tidewheel check`` finds no error and no warning in it."""
+    assert findings(WORKFLOWS, folder) == f"{WORKFLOWS}: 1 workflow, 0 errors, 0 warnings"

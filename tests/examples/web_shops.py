@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.cli.processes import Service
+from tests.cli.processes import COMMAND, Service
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Seconds that nothing here should take.
@@ -36,6 +36,14 @@ def working_on(app: str, folder: Path) -> Iterator[None]:
         assert service.exit_code() == 0, service.text
     finally:
         service.end()
+
+
+def findings(app: str, folder: Path) -> str:
+    """Return the last line of what ``tidewheel check`` says of *app*."""
+    done = subprocess.run(
+        [*COMMAND, "check", app], cwd=folder, stderr=subprocess.PIPE, encoding="utf-8", check=False
+    )
+    return done.stderr.rstrip().rpartition("\n")[2]
 
 
 def eventually(ask: Callable[[], object], expected: object) -> None:
