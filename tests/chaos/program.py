@@ -1,0 +1,66 @@
+"""A worker and a keeper of the fleet, as a pod runs them, with points at which they can be made to die."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+from tests.chaos.ledger import Ledger
+from tests.chaos.points import ArmedWatch
+from tests.chaos.shop import Shop, app
+from tests.faults.crash_points import watched_broker, watched_store
+from tidewheel.broker.opening import open_broker
+from tidewheel.store.opening import open_store
+from tidewheel.workers.config import KeeperConfig, WorkerConfig
+from tidewheel.workers.keeper import Keeper
+from tidewheel.workers.process import Role, running, until_told_to_stop
+from tidewheel.workers.worker import Worker
+
+logger = logging.getLogger("tests.chaos")
+
+#: What the children of a fleet need.
+PRELOADED = ("tests.chaos.program",)
+
+
+def serve(
+    folder: str, urls: list[str], known: list[str], armed: list[Any] | None, config: dict[str, Any]
+) -> None:
+    """Work until SIGTERM, or until the point comes that it is *armed* with.
+
+    *urls* are the store's and the broker's, *config* is the worker's.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    place = Path(folder)
+    Shop.ledger = Ledger(place / "ledger.jsonl")
+    watch = ArmedWatch(place / "notes.jsonl", known)
+    watch.listen(arms_file(place))
+    if armed is not None:
+        watch.arm(*armed)
+    asyncio.run(_serve(urls, watch, WorkerConfig(**config)))
+
+
+async def _serve(urls: list[str], watch: ArmedWatch, config: WorkerConfig) -> None:
+    store = watched_store(await open_store(urls[0]), watch)
+    try:
+        broker = watched_broker(open_broker(urls[1], store_url=urls[0]), watch)
+        try:
+            roles: list[Role] = [
+                Worker(app, store, broker, config=config),
+                Keeper(store, broker, config=KeeperConfig()),
+            ]
+            async with running(roles):
+                watch.stage = "work"
+                logger.info("ready")
+                await until_told_to_stop()
+                watch.stage = "stop"
+        finally:
+            await broker.close()
+    finally:
+        await store.close()
+
+
+def arms_file(folder: Path) -> Path:
+    """Return the file that says at which point a worker is to die."""
+    return folder / "armed.json"
