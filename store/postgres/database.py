@@ -1,0 +1,161 @@
+"""Connections to Postgres: SQLAlchemy's engine and pool, psycopg's connections.
+
+A connection that failed is thrown away, and with it the idle ones: after a restart of the server they are all
+dead. So of a restart a caller sees one lost connection at most, and a read sees none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import socket
+from collections.abc import AsyncIterator, Awaitable
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.adapt import AdaptersMap
+from sqlalchemy import event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from tidewheel.store.postgres.arrays import teach
+from tidewheel.store.postgres.config import PostgresConfig
+from tidewheel.store.postgres.faults import is_lost
+
+T = TypeVar("T")
+
+
+class Database:
+    """One database, for one event loop."""
+
+    def __init__(self, url: str, config: PostgresConfig) -> None:
+        self.config = config
+        parsed = make_url(url)
+        #: What only the connections of this store are called.
+        self.name = f"tidewheel {secrets.token_hex(4)}"
+        self.shown = shown(parsed)
+        self._url = parsed
+        self._engine = _engine(parsed, config, self.name)
+        #: Exchanges that were given up on; they end by themselves once their connection is closed.
+        self._abandoned: set[asyncio.Task[Any]] = set()
+
+    @contextlib.asynccontextmanager
+    async def lend(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+        """Lend a connection, in autocommit mode; after an error that leaves it unusable it is thrown away."""
+        lent = await self._engine.connect()
+        raw = await lent.get_raw_connection()
+        connection = raw.driver_connection
+        assert isinstance(connection, psycopg.AsyncConnection)
+        try:
+            yield connection
+        except BaseException as error:
+            if is_lost(error) or isinstance(error, asyncio.CancelledError):
+                await asyncio.shield(self._throw_away(lent))
+            elif connection.closed or connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+                await asyncio.shield(lent.invalidate())
+            raise
+        finally:
+            await asyncio.shield(lent.close())
+
+    async def _throw_away(self, lent: Any) -> None:
+        with contextlib.suppress(Exception):
+            await lent.invalidate()
+        with contextlib.suppress(Exception):
+            await self._engine.dispose()
+
+    async def bounded(
+        self,
+        connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any],
+        work: Awaitable[T],
+        seconds: float | None = None,
+    ) -> T:
+        """Wait for an exchange, but not for ever; one that is given up on loses its connection.
+
+        The driver would ask the server to stop, over a network that may be gone. Here the socket is
+        shut down.
+        """
+        task = asyncio.ensure_future(work)
+        limit = self.config.exchange_timeout_s if seconds is None else seconds
+        done, _ = await asyncio.wait([task], timeout=limit)
+        if done:
+            return task.result()
+        self._abandoned.add(task)
+        task.add_done_callback(self._forget)
+        hang_up(connection)
+        raise TimeoutError(f"no answer within {limit:g} s")
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._abandoned.discard(task)
+        if not task.cancelled():
+            task.exception()
+
+    def step_arguments(self) -> dict[str, Any]:
+        """Return how to connect for a transactional step."""
+        arguments = _arguments(self._url, self.config, self.config.step_options(), self.name)
+        return {**_libpq_arguments(self._url), **arguments, "context": _taught()}
+
+    async def close(self) -> None:
+        """Close all connections. May be called twice."""
+        await self._engine.dispose()
+
+
+def hang_up(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> None:
+    """Shut the socket of *connection* down: whoever waits for it is told at once."""
+    with contextlib.suppress(OSError, psycopg.Error):
+        twin = socket.socket(fileno=socket.dup(connection.fileno()))
+        with twin:
+            twin.shutdown(socket.SHUT_RDWR)
+
+
+def shown(url: URL) -> str:
+    """Name the database, without a user's name and password."""
+    where = url.host or url.query.get("host") or "local socket"
+    port = f":{url.port}" if url.port else ""
+    return f"Postgres database {url.database or 'of the user'!r} at {where}{port}"
+
+
+def _engine(url: URL, config: PostgresConfig, name: str) -> AsyncEngine:
+    engine = create_async_engine(
+        url.set(drivername="postgresql+psycopg"),
+        connect_args=_arguments(url, config, config.server_options(), name),
+        isolation_level="AUTOCOMMIT",
+        use_native_hstore=False,  # or every new connection would ask for a type that we do not use
+        pool_size=config.connections_max,
+        max_overflow=0,
+        pool_timeout=config.pool_timeout_s,
+    )
+
+    @event.listens_for(engine.sync_engine, "connect")
+    def _teach(connection: Any, _record: Any) -> None:
+        teach(connection.driver_connection.adapters)
+
+    return engine
+
+
+def _arguments(url: URL, config: PostgresConfig, options: str, name: str) -> dict[str, Any]:
+    """Return what libpq is told beside the URL; what the URL says itself comes last, and counts."""
+    asked = url.query.get("options", "")
+    mine: dict[str, Any] = {
+        "connect_timeout": max(2, round(config.connect_timeout_s)),
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+        "tcp_user_timeout": round(config.exchange_timeout_s * 1000),
+    }
+    said = {name: value for name, value in mine.items() if name not in url.query}
+    mine_alone = {"options": f"{options} {asked}".strip(), "autocommit": True, "application_name": name}
+    return said | mine_alone
+
+
+def _taught() -> AdaptersMap:
+    """Return what psycopg knows of types, and our arrays."""
+    adapters = AdaptersMap(psycopg.adapters)
+    teach(adapters)
+    return adapters
+
+
+def _libpq_arguments(url: URL) -> dict[str, Any]:
+    """Return *url* as psycopg's own keywords."""
+    given: dict[str, Any] = url.translate_connect_args(username="user", database="dbname")
+    return given | dict(url.query)
