@@ -45,6 +45,18 @@ def check(connection: psycopg.Connection[Any], started: Collection[str], lines: 
     return report
 
 
+def breaches(url: str) -> list[Finding]:
+    """Return which rules the journals and rows at *url* break, whatever the workload."""
+    with psycopg.connect(url) as connection:
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        found = list(_unreadable(connection, Report()))
+        _prepare(connection, found)
+        for rule in rule_names():
+            found += _broken(connection, rule)
+        connection.rollback()
+        return found
+
+
 def checked(url: str, started: Collection[str], lines: Sequence[Line]) -> Report:
     """Look at everything in the database at *url*, as of one moment."""
     with psycopg.connect(url) as connection:

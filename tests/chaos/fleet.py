@@ -13,15 +13,15 @@ from typing import Any
 
 import psycopg
 
+from tests.chaos.checker import breaches
 from tests.chaos.ledger import Ledger
 from tests.chaos.points import Notes
 from tests.chaos.program import PRELOADED, arms_file
 from tests.chaos.proxy import Proxy, proxy_before
-from tests.chaos.specimen import TABLE
+from tests.chaos.specimen import make_tables
 from tests.faults.nursery import Child, Nursery, nursery_in
 from tests.servers.postgres import PrivatePostgres
 from tests.servers.rabbitmq import PrivateRabbit
-from tidewheel.store.opening import open_store
 
 #: A worker that does not begin within this time never does.
 READY_S = 30.0
@@ -55,18 +55,48 @@ class Fleet:
             self.networks["broker"].url(self.direct[1]),
         ]
 
-    async def serve(self, armed: tuple[str, int] | None = None, **config: Any) -> Child:
+    async def serve(
+        self,
+        armed: tuple[str, int] | None = None,
+        *,
+        urls: list[str] | None = None,
+        nursery: Nursery | None = None,
+        **config: Any,
+    ) -> Child:
         """Start a worker; it is not ready yet. *armed* is a point to die at, and at which occurrence."""
-        child = await self.nursery.start(
+        child = await (nursery or self.nursery).start(
             "tests.chaos.program:serve",
             folder=str(self.folder),
-            urls=self.urls,
+            urls=urls or self.urls,
             known=list(self.notes.points),
             armed=armed,
             config=self.config | config,
         )
         self.workers.append(child)
         return child
+
+    async def serve_ready(self, **config: Any) -> Child:
+        """Start a worker, and wait until it works."""
+        worker = await self.serve(**config)
+        await self.ready(worker)
+        assert not worker.ended.done(), worker.said()
+        return worker
+
+    def let(self, name: str, word: str = "") -> None:
+        """Let bodies of the corner go on that wait for *name*."""
+        new = self.folder / f"{name}.new"
+        new.write_text(word, "utf-8")
+        new.replace(self.folder / name)
+
+    def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Execute a statement of the test's own."""
+        with psycopg.connect(self.direct[0]) as connection:
+            cursor = connection.execute(sql.encode(), values)
+            return cursor.fetchall() if cursor.description else []
+
+    def breaches(self) -> list[str]:
+        """Return which rules the journals and rows break, whatever the workload."""
+        return [str(finding) for finding in breaches(self.direct[0])]
 
     async def arm(self, worker: Child, point: str, occurrence: int) -> None:
         """Let a worker die at a point, from now on."""
@@ -103,7 +133,7 @@ async def fleet_on(
     """Make a fleet without workers, with a database and a virtual host called *name* on *servers*."""
     servers.rabbit.add_vhost(name)
     direct = [servers.postgres.create_database(name), servers.rabbit.url_of(name)]
-    await _prepare(direct[0])
+    await make_tables(direct[0])
     async with (
         proxy_before(servers.postgres.port, seed=seed) as before_postgres,
         proxy_before(servers.rabbit.port, seed=seed + 1) as before_rabbit,
@@ -111,11 +141,3 @@ async def fleet_on(
     ):
         networks = {"postgres": before_postgres, "broker": before_rabbit}
         yield Fleet(folder, servers, networks, nursery, direct, config)
-
-
-async def _prepare(url: str) -> None:
-    """Make the tables: the product's, and that of the shop's transactional step."""
-    store = await open_store(url)
-    await store.close()
-    async with await psycopg.AsyncConnection.connect(url) as connection:
-        await connection.execute(TABLE)

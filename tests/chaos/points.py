@@ -67,14 +67,10 @@ class ArmedWatch(Watch):
         self._left = occurrence
         self._fatal_kind = kind
 
-    def listen(self, file: Path) -> None:
-        """Be armed by SIGUSR1: *file* then says with what."""
-
-        def hear(_number: int, _frame: object) -> None:
-            order = json.loads(file.read_text("utf-8"))
-            self.arm(order["point"], order["occurrence"])
-
-        signal.signal(signal.SIGUSR1, hear)
+    def obey(self, file: Path) -> None:
+        """Be armed with what *file* says."""
+        order = json.loads(file.read_text("utf-8"))
+        self.arm(order["point"], order["occurrence"])
 
     def reach(self, point: str) -> None:
         """Note that *point* was reached; if it is the fatal one nothing comes after."""

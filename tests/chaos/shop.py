@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from typing import Any
 
 from tests.chaos.ledger import Ledger
@@ -17,11 +16,9 @@ OFTEN = Retry(max_attempts=1_000, initial=0.01, max_delay=0.1, jitter=0.0)
 
 
 class Shop:
-    """Where this process's bodies write, and how its store's parameters look."""
+    """Where this process's bodies write down what they did."""
 
     ledger: Ledger
-    #: For the transactional step.
-    insert = "INSERT INTO shop_rows (key, attempt) VALUES (%s, %s)"
 
 
 def note(name: str) -> None:
@@ -74,13 +71,13 @@ async def label(number: int) -> int:
 
 
 @app.task(retry=OFTEN, transactional=True)
-async def book(number: int) -> int:
+def book(number: int) -> int:
     """A row that commits with the result: there once, however often the body is executed."""
     note("book")
     task = current_task()
-    done = task.connection.execute(Shop.insert, (task.idempotency_key, task.attempt))
-    if inspect.isawaitable(done):
-        await done
+    task.connection.execute(
+        "INSERT INTO shop_rows (key, attempt) VALUES (%s, %s)", (task.idempotency_key, task.attempt)
+    )
     return number + 8
 
 

@@ -102,7 +102,7 @@ class Storm:
     async def blow(self) -> None:
         """Carry it out, to its end or to its limit."""
         await self.killer.keep_up()
-        async with _client(self.fleet.urls) as client:
+        async with client_of(self.fleet.urls) as client:
             self.customers = Customers(client, open_max=self.plan.open_max, seed=self.plan.seed)
             await self._calm()
             chores: list[Callable[[], Awaitable[None]]] = [self._kill, self._trouble, self._tell]
@@ -183,7 +183,8 @@ class Storm:
 
 
 @contextlib.asynccontextmanager
-async def _client(urls: list[str]) -> AsyncIterator[Client]:
+async def client_of(urls: list[str]) -> AsyncIterator[Client]:
+    """A client that is told when its runs end; *urls* are the store's and the broker's."""
     async with AsyncExitStack() as opened:
         store = await open_store(urls[0])
         opened.push_async_callback(store.close)

@@ -53,7 +53,7 @@ def test_an_armed_process_dies_at_its_point(tmp_path: Path) -> None:
 
 
 def test_a_process_is_armed_while_it_works(tmp_path: Path) -> None:
-    """By a signal, with what the file says then."""
+    """With what the file says then."""
     told = tmp_path / "armed.json"
     told.write_text(json.dumps({"point": "store.now:before", "occurrence": 1}), "utf-8")
 
@@ -74,13 +74,11 @@ def _forked(notes: Path, *, armed: tuple[str, int] | None, told: Path | None) ->
         watch = ArmedWatch(notes)
         if armed is not None:
             watch.arm(*armed)
-        if told is not None:
-            watch.listen(told)
         for _ in range(5):
             watch.reach("store.now:before")
             watch.reach("store.now:after")
             if told is not None:
-                signal.raise_signal(signal.SIGUSR1)
+                watch.obey(told)
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 

@@ -193,6 +193,15 @@ async def test_a_connection_is_cut_at_a_pattern(network: Proxy) -> None:
     assert (counts["cuts"], counts["seen"]) == (1, 4)
 
 
+def test_one_occurrence_in_so_many_is_cut() -> None:
+    """So that whoever tries again succeeds."""
+    shears = Shears(Cut(direction="up", pattern=b"x", skip=1, every=3, cuts_max=2), random.Random(1))
+
+    falls = [number for number in range(1, 15) if shears.falls()]
+
+    assert falls == [4, 7]
+
+
 @pytest.mark.parametrize("is_delivered", [True, False])
 def test_a_pattern_is_found_however_the_stream_is_broken(is_delivered: bool) -> None:
     """What passes ends right before the fatal occurrence, or right after it, whatever the pieces are."""

@@ -31,13 +31,14 @@ class Weather:
 class Cut:
     """Reset a connection where it carries ``pattern``.
 
-    The first ``skip`` occurrences pass, counted over all connections; each later one is fatal with
-    ``probability``, until ``cuts_max`` were made. ``is_delivered``: the pattern still arrives.
+    The first ``skip`` occurrences pass, counted over all connections; of the later ones one in ``every`` is
+    fatal, with ``probability``, until ``cuts_max`` were made. ``is_delivered``: the pattern still arrives.
     """
 
     direction: Direction
     pattern: bytes
     skip: int = 0
+    every: int = 1
     probability: float = 1.0
     cuts_max: int | None = None
     is_delivered: bool = False
@@ -64,7 +65,8 @@ class Shears:
     def falls(self) -> bool:
         """Note one more occurrence, and tell whether it is fatal."""
         self.seen += 1
-        if self.seen <= self.cut.skip or self.made == self.cut.cuts_max:
+        number = self.seen - self.cut.skip
+        if number <= 0 or number % self.cut.every or self.made == self.cut.cuts_max:
             return False
         if self._chance.random() >= self.cut.probability:
             return False
