@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from tidewheel.broker.memory import MemoryBroker
     from tidewheel.broker.protocol import Broker
 
-#: RabbitMQ in kombu's spellings.
-_RABBITMQ = frozenset({"amqp", "amqps", "pyamqp", "librabbitmq", "qpid"})
+_RABBITMQ = frozenset({"amqp", "amqps"})
 _SQLITE = frozenset({"sqlite", "sqlite3"})
 
 _of_this_process: list[MemoryBroker] = []
@@ -36,7 +35,7 @@ def open_broker(url: str, *, store_url: str) -> Broker:
     if scheme == "embedded":
         return _embedded(_embedded_path(rest, store_url))
     if scheme in _RABBITMQ:
-        raise InvalidRequest(f"RabbitMQ ({scheme}://) is not supported by this release; use embedded://")
+        return _rabbitmq(url)
     return _foreign(url, scheme)
 
 
@@ -55,6 +54,14 @@ def _embedded(path: Path) -> Broker:
     from tidewheel.broker.kombu_wire import embedded  # noqa: PLC0415 - as above
 
     return KombuBroker(embedded(path))
+
+
+def _rabbitmq(url: str) -> Broker:
+    """Return the RabbitMQ broker at *url*."""
+    from tidewheel.broker.rabbitmq.address import read_url  # noqa: PLC0415 - aiormq takes long to import
+    from tidewheel.broker.rabbitmq.broker import RabbitBroker  # noqa: PLC0415 - as above
+
+    return RabbitBroker(read_url(url))
 
 
 def _foreign(url: str, scheme: str) -> Broker:

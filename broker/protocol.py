@@ -62,7 +62,8 @@ class Broker(Protocol):
     def consume(self, queue: str, *, prefetch: int) -> AbstractAsyncContextManager[AsyncIterator[Delivery]]:
         """Receive from *queue*, at most *prefetch* unsettled deliveries at a time.
 
-        When the block is left, what was not settled goes back to its place in the queue.
+        When the block is left, what was not settled goes back to its place in the queue. What was only
+        fetched ahead was not delivered and is not counted; that may go to the end of the queue.
         """
 
     async def depth(self, queue: str) -> int:

@@ -8,6 +8,17 @@ from tidewheel.store.errors import SchemaMismatch
 NEWEST = "0001"
 
 
+#: What ``db migrate --roles`` makes on Postgres.
+ROLES = (
+    "tidewheel_migrator",
+    "tidewheel_worker",
+    "tidewheel_keeper",
+    "tidewheel_relay",
+    "tidewheel_projector",
+    "tidewheel_reader",
+)
+
+
 def is_newer(revision: str | None) -> bool:
     """Tell whether a newer release made the schema."""
     return revision is not None and int(revision) > int(NEWEST)

@@ -10,8 +10,8 @@ class PostgresConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     #: Connections of one process: one writes, the others read, retry and serve transactional steps.
     connections_max: int = 5
-    #: How long to wait for one of them, and for a new one.
-    pool_timeout_s: float = 5.0
+    #: How long to wait for one of them, while others have them, and for a new one.
+    pool_timeout_s: float = 30.0
     connect_timeout_s: float = 5.0
     #: How long a statement may take, and how long it may wait for a lock.
     statement_timeout_s: float = 10.0

@@ -19,6 +19,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
+from tidewheel.store.errors import StoreUnavailable
 from tidewheel.store.postgres.arrays import teach
 from tidewheel.store.postgres.config import PostgresConfig
 from tidewheel.store.postgres.faults import is_lost
@@ -37,12 +38,35 @@ class Database:
         self.shown = shown(parsed)
         self._url = parsed
         self._engine = _engine(parsed, config, self.name)
+        self._writers_turn = asyncio.Semaphore(1)
+        self._turns = asyncio.Semaphore(config.connections_max - 1)
         #: Exchanges that were given up on; they end by themselves once their connection is closed.
         self._abandoned: set[asyncio.Task[Any]] = set()
 
     @contextlib.asynccontextmanager
-    async def lend(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
-        """Lend a connection, in autocommit mode; after an error that leaves it unusable it is thrown away."""
+    async def lend(self, *, to_writer: bool = False) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+        """Lend a connection, in autocommit mode; after an error that leaves it unusable it is thrown away.
+
+        One is kept for the writer. The others are lent in the order in which they are asked for.
+        """
+        async with contextlib.AsyncExitStack() as turn:
+            await self._wait_for_turn(turn, self._writers_turn if to_writer else self._turns)
+            async with self._lent() as connection:
+                yield connection
+
+    async def _wait_for_turn(self, turn: contextlib.AsyncExitStack, turns: asyncio.Semaphore) -> None:
+        limit = self.config.pool_timeout_s
+        try:
+            async with asyncio.timeout(limit):
+                await turn.enter_async_context(turns)
+        except TimeoutError:
+            raise StoreUnavailable(
+                f"{self.shown}: all connections of this process were in use for {limit:g} s; "
+                "nothing was written"
+            ) from None
+
+    @contextlib.asynccontextmanager
+    async def _lent(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
         lent = await self._engine.connect()
         raw = await lent.get_raw_connection()
         connection = raw.driver_connection

@@ -77,8 +77,6 @@ def translated(error: BaseException, shown: str) -> BaseException:
             f"{shown} does not have the schema of this release ({_first_line(error)}): "
             "run `tidewheel db migrate`"
         )
-    elif isinstance(error, exc.TimeoutError):
-        told = StoreUnavailable(f"{shown}: all connections of the pool are in use; nothing was written")
     elif (advice := _advice(state)) is not None:
         told = StoreUnavailable(f"{shown} {advice} ({_first_line(error)}); nothing was written")
     elif is_lost(error):

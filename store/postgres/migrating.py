@@ -24,6 +24,11 @@ from tidewheel.store.postgres.faults import translated
 #: How long to wait for another process that migrates, or for those who use the tables.
 LOCK_TIMEOUT_S = 30
 
+_SIZE = """
+SELECT sum(pg_total_relation_size(oid))
+  FROM pg_class
+ WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r' AND relname LIKE 'tidewheel\\_%'
+"""
 _HERE = Path(__file__).parent
 #: In this order: some of them use others.
 _FUNCTIONS = ("now", "look", "lock", "write", "delete", "partitions")
@@ -51,6 +56,13 @@ def current_revision(url: str) -> str | None:
     """Return the revision of the database's schema, None if it has none of our tables."""
     with _connected(url) as connection:
         return _revision(connection)
+
+
+def size_of_tables(url: str) -> int:
+    """Return how many bytes our tables and their indexes take."""
+    with _connected(url) as connection:
+        size: Any = connection.execute(text(_SIZE)).scalar()
+        return int(size or 0)
 
 
 def _revision(connection: Connection) -> str | None:

@@ -165,7 +165,7 @@ class Writer:
     async def _transact(self, batch: Sequence[Append], *, waiting: bool) -> Done:
         for tried in range(TRIES_MAX):
             try:
-                async with self._database.lend() as connection:
+                async with self._database.lend(to_writer=not waiting) as connection:
                     conversation = appending(batch, waiting=waiting, clock=self._clock, new_key=new_key)
                     return await self._converse(connection, conversation)
             except Exception as error:

@@ -7,6 +7,8 @@ import sys
 
 from tests.servers.running import run
 
+_SERVERS = ("postgres", "rabbitmq")
+
 
 def main() -> int:
     """Do what the arguments say, and return an exit code."""
@@ -19,8 +21,8 @@ def main() -> int:
         "command", nargs="+", metavar="COMMAND", help="the command and its arguments, after --"
     )
     asked = parser.parse_args()
-    both = not (asked.postgres or asked.rabbitmq)
-    return run(asked.command, postgres=both or asked.postgres, rabbitmq=both or asked.rabbitmq)
+    wanted = [name for name in _SERVERS if getattr(asked, name)]
+    return run(asked.command, wanted or _SERVERS)
 
 
 if __name__ == "__main__":

@@ -119,6 +119,11 @@ def binary(text: str) -> str:
     return "<<" + ",".join(str(byte) for byte in text.encode()) + ">>"
 
 
+def quoted(text: str) -> str:
+    """Return *text* as Erlang writes a string."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
 def _exactly(line: socket.socket, size: int) -> bytes:
     got = b""
     while len(got) < size:

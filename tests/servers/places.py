@@ -21,6 +21,12 @@ _PORT_TRIES_MAX = 200
 #: The kernel's range where it does not say.
 _CLIENT_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _CLIENT_PORT_LOWEST = 32_768
+#: A file system in memory, and what has to be free there for the folder of a server.
+_MEMORY = "/dev/shm"  # noqa: S108 - a folder of its own is made there
+_MEMORY_FREE_MIN = 2 << 30
+#: Where folders are made if the usual place has too long a name: a Unix socket's path has at most 107 bytes.
+_TEMP = "/tmp"  # noqa: S108 - a folder of its own is made there
+_TEMP_LENGTH_MAX = 60
 
 
 class ServerTrouble(Exception):
@@ -45,14 +51,24 @@ def free_port() -> int:
     raise ServerTrouble(f"none of {_PORT_TRIES_MAX} ports tried below {highest} is free on 127.0.0.1")
 
 
-def private_folder(prefix: str, owner: str | None = None) -> Path:
-    """Make a folder that only *owner* (an account of this host; else whoever runs this) may enter."""
-    # A short name: a Unix socket's whole path has at most 107 bytes.
-    made = Path(tempfile.mkdtemp(prefix=f"tw-{prefix}-"))
+def private_folder(prefix: str, *, owner: str | None = None, parent: Path | None = None) -> Path:
+    """Make a folder that only *owner* (an account of this host; else whoever runs this) may enter.
+
+    Without a *parent* it is in memory, where there is room for it: a server that is killed loses nothing that
+    it wrote, and a database is created ten times as fast as on a busy disk.
+    """
+    made = Path(tempfile.mkdtemp(prefix=f"tw-{prefix}-", dir=parent or _usual_parent()))
     if owner is not None:
         account = pwd.getpwnam(owner)
         os.chown(made, account.pw_uid, account.pw_gid)
     return made
+
+
+def _usual_parent() -> str:
+    if os.access(_MEMORY, os.W_OK | os.X_OK) and shutil.disk_usage(_MEMORY).free >= _MEMORY_FREE_MIN:
+        return _MEMORY
+    usual = tempfile.gettempdir()
+    return usual if len(usual) < _TEMP_LENGTH_MAX else _TEMP
 
 
 def remove_folder(folder: Path) -> None:

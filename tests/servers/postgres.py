@@ -19,9 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import psycopg
-from psycopg import sql
-
+from tests.servers.databases import create_database, drop_database
 from tests.servers.guardian import Guardian, started
 from tests.servers.places import ServerTrouble, free_port, private_folder, remove_folder, tail
 
@@ -41,7 +39,7 @@ _SHARED_MEMORY_LINE = 6
 SETTINGS: Mapping[str, str | int | bool] = {
     "max_connections": 200,
     "fsync": "off",
-    "full_page_writes": "off",
+    "max_wal_size": "256MB",
     "jit": "off",
     "timezone": "UTC",
     "lc_messages": "C",
@@ -68,14 +66,16 @@ def binaries() -> Path | None:
 class PrivatePostgres:
     """A Postgres server of the caller's own; a context manager that starts and removes it.
 
-    *settings* go into ``postgresql.conf``, over ``SETTINGS``. ``fsync=on`` also puts full page writes back.
+    *settings* go into ``postgresql.conf``, over ``SETTINGS``. Without ``fsync`` it loses nothing when it is
+    killed: what was written is the kernel's. The folder is made in *parent*, else in memory if there is room.
     """
 
-    def __init__(self, settings: Mapping[str, str | int | bool] | None = None) -> None:
+    def __init__(
+        self, settings: Mapping[str, str | int | bool] | None = None, *, parent: Path | None = None
+    ) -> None:
         self.settings: dict[str, str | int | bool] = {**SETTINGS, **(settings or {})}
-        if _on(self.settings["fsync"]) and "full_page_writes" not in (settings or {}):
-            self.settings["full_page_writes"] = "on"
         self.port = 0
+        self._parent = parent
         self.password = secrets.token_hex(8)
         self._folder: Path | None = None
         self._guardian: Guardian | None = None
@@ -167,17 +167,11 @@ class PrivatePostgres:
 
     def create_database(self, name: str, template: str | None = None) -> str:
         """Create a database, a copy of *template* where one is named, and return its URL."""
-        copied = sql.SQL(" TEMPLATE {}").format(sql.Identifier(template)) if template else sql.SQL("")
-        with psycopg.connect(self.url_of("postgres"), autocommit=True) as connection:
-            connection.execute(sql.SQL("CREATE DATABASE {}{}").format(sql.Identifier(name), copied))
-        return self.url_of(name)
+        return create_database(self.url_of("postgres"), name, template)
 
     def drop_database(self, name: str) -> None:
         """Drop a database, whoever is connected to it."""
-        with psycopg.connect(self.url_of("postgres"), autocommit=True) as connection:
-            connection.execute(
-                sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
-            )
+        drop_database(self.url_of("postgres"), name)
 
     def __enter__(self) -> Self:
         try:
@@ -196,12 +190,12 @@ class PrivatePostgres:
 
     def _prepare(self) -> None:
         self._guardian = Guardian()
-        self._folder = private_folder("pg", ACCOUNT if _is_root() else None)
+        self._folder = private_folder("pg", owner=_account(), parent=self._parent)
         self._guardian.remove(self._folder)
         password = self.folder / "password"
         password.write_text(self.password + "\n", "ascii")
-        if _is_root():
-            shutil.chown(password, ACCOUNT, ACCOUNT)
+        if (account := _account()) is not None:
+            shutil.chown(password, account, account)
         self._run(
             "initdb", "--pgdata", str(self.data), "--username", USER, "--pwfile", str(password),
             "--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C.UTF-8", "--no-sync",
@@ -218,7 +212,7 @@ class PrivatePostgres:
             **self.settings,
         }
         lines = [f"{name} = {_quoted(value)}" for name, value in settings.items()]
-        # What stands last in the main file wins over what stands before it, so it is left as initdb wrote it.
+        # What stands last in the main file wins over what initdb wrote there.
         (self.data / "tidewheel.conf").write_text("\n".join(lines) + "\n", "utf-8")
         main = self.data / "postgresql.conf"
         include = "include 'tidewheel.conf'\n"
@@ -287,13 +281,9 @@ class PrivatePostgres:
             ) from None
 
 
-def _is_root() -> bool:
-    return os.geteuid() == 0
-
-
 def _account() -> str | None:
     """Return the account that the server runs as, or None for that of this process."""
-    return ACCOUNT if _is_root() else None
+    return ACCOUNT if os.geteuid() == 0 else None
 
 
 def _program(name: str) -> str:
@@ -308,10 +298,6 @@ def _program(name: str) -> str:
 def _environment() -> dict[str, str]:
     """Return an environment without what the user's shell says to Postgres."""
     return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"}
-
-
-def _on(value: str | int | bool) -> bool:
-    return str(value).lower() in {"on", "true", "yes", "1"}
 
 
 def _quoted(value: str | int | bool) -> str:

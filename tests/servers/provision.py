@@ -7,20 +7,22 @@ being started; anybody else is told which command to run.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
 
+from tests.servers import packages
+from tests.servers.packages import Say
 from tests.servers.postgres import PrivatePostgres
 from tests.servers.rabbitmq import PrivateRabbit
 
-POSTGRES = "TIDEWHEEL_TEST_POSTGRES"
-RABBITMQ = "TIDEWHEEL_TEST_RABBITMQ"
-#: The socket of a private node, where virtual hosts are made; only beside a URL of ours.
+POSTGRES = packages.POSTGRES.variable
+RABBITMQ = packages.RABBITMQ.variable
+#: Where virtual hosts are made: the socket of a private node, or the management interface of a given one.
 CONTROL = "TIDEWHEEL_TEST_RABBITMQ_CONTROL"
-
-Say = Callable[[str], None]
+MANAGEMENT = "TIDEWHEEL_TEST_RABBITMQ_MANAGEMENT"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,26 +33,49 @@ class Provided:
     variables: Mapping[str, str]
 
 
+Provide: TypeAlias = Callable[[Say], AbstractContextManager[Provided]]
+
+
+def offers(environment: Mapping[str, str]) -> dict[str, Provide]:
+    """Return what a test may ask for, by name."""
+    return {
+        "postgres": partial(_postgres, environment),
+        "rabbitmq": partial(_rabbitmq, environment),
+        "postgres binaries": partial(_binaries, packages.POSTGRES),
+        "rabbitmq binaries": partial(_binaries, packages.RABBITMQ),
+    }
+
+
 @contextmanager
-def provide_postgres(say: Say) -> Iterator[Provided]:
+def _postgres(environment: Mapping[str, str], say: Say) -> Iterator[Provided]:
     """A Postgres server for as long as the context lasts."""
-    given = os.environ.get(POSTGRES)
+    given = environment.get(POSTGRES)
     if given:
         yield Provided(what=f"Postgres as given in {POSTGRES}", variables={POSTGRES: given})
         return
+    packages.ensure(packages.POSTGRES, say)
     with PrivatePostgres() as server:
         yield Provided(what=f"private Postgres on port {server.port}", variables={POSTGRES: server.url})
 
 
 @contextmanager
-def provide_rabbitmq(say: Say) -> Iterator[Provided]:
+def _rabbitmq(environment: Mapping[str, str], say: Say) -> Iterator[Provided]:
     """A RabbitMQ node for as long as the context lasts."""
-    given = os.environ.get(RABBITMQ)
+    given = environment.get(RABBITMQ)
     if given:
-        yield Provided(what=f"RabbitMQ as given in {RABBITMQ}", variables={RABBITMQ: given})
+        found = {name: environment[name] for name in (CONTROL, MANAGEMENT) if name in environment}
+        yield Provided(what=f"RabbitMQ as given in {RABBITMQ}", variables={RABBITMQ: given, **found})
         return
+    packages.ensure(packages.RABBITMQ, say)
     with PrivateRabbit() as node:
         yield Provided(
             what=f"private RabbitMQ on port {node.port}",
             variables={RABBITMQ: node.url, CONTROL: str(node.control)},
         )
+
+
+@contextmanager
+def _binaries(package: packages.Package, say: Say) -> Iterator[Provided]:
+    """What private servers are started from, whether or not a URL was given."""
+    packages.ensure(package, say)
+    yield Provided(what=package.what, variables={})

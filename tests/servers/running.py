@@ -17,27 +17,40 @@ from contextlib import ExitStack, contextmanager
 from types import FrameType
 
 from tests.servers.guardian import Guardian
-from tests.servers.provision import Provided, provide_postgres, provide_rabbitmq
+from tests.servers.places import ServerTrouble
+from tests.servers.provision import offers
 
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: What a shell adds to the number of the signal that ended a command.
 _BY_SIGNAL = 128
+_NO_SERVER = 1
 
 
-def run(command: Sequence[str], *, postgres: bool, rabbitmq: bool) -> int:
-    """Run *command* with the servers it wants, and return its exit code."""
-    with ExitStack() as stack:
-        errand = stack.enter_context(_errand())
-        variables: dict[str, str] = {}
-        for wanted, provide in ((postgres, provide_postgres), (rabbitmq, provide_rabbitmq)):
-            if not wanted:
-                continue
-            began = time.monotonic()
-            provided = stack.enter_context(provide(_say))
-            variables |= _announced(provided, time.monotonic() - began)
-            if errand.signal is not None:
-                return _BY_SIGNAL + errand.signal
-        return errand.run(command, variables)
+def run(command: Sequence[str], wanted: Sequence[str]) -> int:
+    """Run *command* with the servers that are *wanted*, by their names, and return its exit code."""
+    ended = time.monotonic()
+    with _errand() as errand:
+        with ExitStack() as servers:
+            code = _run(command, wanted, errand, servers)
+            ended = time.monotonic()
+        _say(f"stopped ({time.monotonic() - ended:.1f} s)")
+    return code
+
+
+def _run(command: Sequence[str], wanted: Sequence[str], errand: _Errand, servers: ExitStack) -> int:
+    variables: dict[str, str] = {}
+    for name in wanted:
+        began = time.monotonic()
+        try:
+            provided = servers.enter_context(offers(os.environ)[name](_say))
+        except ServerTrouble as trouble:
+            _say(str(trouble))
+            return _NO_SERVER
+        _say(f"{provided.what} ({time.monotonic() - began:.1f} s)")
+        variables |= provided.variables
+        if errand.signal is not None:
+            return _BY_SIGNAL + errand.signal
+    return errand.run(command, variables)
 
 
 class _Errand:
@@ -84,11 +97,6 @@ def _errand() -> Iterator[_Errand]:
     yield errand
     for number, handler in before.items():
         signal.signal(number, handler)
-
-
-def _announced(provided: Provided, took_s: float) -> Mapping[str, str]:
-    _say(f"{provided.what} ({took_s:.1f} s)")
-    return provided.variables
 
 
 def _signal_group(leader: int, number: int) -> None:

@@ -12,20 +12,31 @@ from tidewheel.broker.protocol import Broker
 from tidewheel.broker.topology import Queue, Topology
 
 
-@pytest.fixture(params=["memory", "embedded"])
+@pytest.fixture(params=["memory", "embedded", "rabbitmq"])
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
     """Somewhere with queues, for each kind of broker."""
-    made = Place(request.param, tmp_path)
+    made = Place(_url(request, tmp_path))
     yield made
     await made.close()
 
 
-@pytest.fixture
-async def shared_file(tmp_path: Path) -> AsyncIterator[Place]:
+@pytest.fixture(params=["embedded", "rabbitmq"])
+async def shared_place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
     """Somewhere with queues that other processes reach too."""
-    made = Place("embedded", tmp_path)
+    made = Place(_url(request, tmp_path))
     yield made
     await made.close()
+
+
+def _url(request: pytest.FixtureRequest, folder: Path) -> str:
+    """Return where a broker of the kind *request* asks for has nothing in it yet."""
+    match request.param:
+        case "rabbitmq":
+            return str(request.getfixturevalue("fresh_rabbitmq"))
+        case "embedded":
+            return f"embedded:///{folder}/queues.db"
+        case _:
+            return "memory://"
 
 
 @pytest.fixture

@@ -285,7 +285,7 @@ async def test_a_message_in_hands_expires_when_it_comes_back(broker: Broker) -> 
 
 async def test_a_queue_that_nobody_uses_is_deleted(broker: Broker) -> None:
     """After its time the queue is gone with what is in it."""
-    await broker.declare(Topology(queues=(Queue(name="mine", expires_s=0.05),)))
+    await broker.declare(Topology(queues=(Queue(name="mine", kind="classic", expires_s=0.05),)))
     await broker.publish([to("mine")])
 
     async def gone() -> bool:
@@ -302,7 +302,7 @@ async def test_a_queue_that_nobody_uses_is_deleted(broker: Broker) -> None:
 
 async def test_a_queue_with_a_consumer_does_not_expire(broker: Broker) -> None:
     """The time counts from when the last consumer left."""
-    await broker.declare(Topology(queues=(Queue(name="mine", expires_s=0.1),)))
+    await broker.declare(Topology(queues=(Queue(name="mine", kind="classic", expires_s=0.1),)))
 
     async with broker.consume("mine", prefetch=1) as deliveries:
         assert await comes_nothing(deliveries)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
-import psycopg
 import pytest
-from sqlalchemy.engine import make_url
 
 from tests.conformance.store.driving import Clock, Run
 from tests.conformance.store.inside import Inside, InsideMemory, InsidePostgres, InsideSqlite
 from tidewheel.store.memory import MemoryStore
-from tidewheel.store.migrations import migrate
 from tidewheel.store.postgres.store import PostgresStore
 from tidewheel.store.protocol import Store
 from tidewheel.store.sqlite.connection import Database
@@ -37,29 +33,6 @@ def file(blank: Path, tmp_path: Path) -> Path:
     return Path(shutil.copy(blank, tmp_path / "store.db"))
 
 
-@pytest.fixture(scope="session")
-def template(worker_id: str) -> Iterator[str]:
-    """A database with the schema and nothing in it, on the tests' server."""
-    server, name = os.environ["TIDEWHEEL_TEST_POSTGRES"], f"template_{worker_id}"
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)".encode())
-        connection.execute(f"CREATE DATABASE {name}".encode())
-        migrate(make_url(server).set(database=name).render_as_string(hide_password=False))
-        yield name
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
-
-
-@pytest.fixture
-def database(template: str, worker_id: str) -> Iterator[str]:
-    """The URL of a Postgres store of the test's own."""
-    server, name = os.environ["TIDEWHEEL_TEST_POSTGRES"], f"store_{worker_id}"
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)".encode())
-        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}".encode())
-        yield make_url(server).set(database=name).render_as_string(hide_password=False)
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
-
-
 @pytest.fixture
 def clock() -> Clock:
     """The store's clock, which moves only when it is told to."""
@@ -75,7 +48,7 @@ async def inside(request: pytest.FixtureRequest, clock: Clock) -> AsyncIterator[
         await memory.close()
         return
     if request.param == "postgres":
-        url: str = request.getfixturevalue("database")
+        url: str = request.getfixturevalue("journals")
         postgres = await PostgresStore.open(url, clock=clock)
         yield InsidePostgres(postgres, url)
         await postgres.close()

@@ -33,7 +33,7 @@ def url(request: pytest.FixtureRequest) -> str:
     """A store that several processes reach."""
     if request.param == "sqlite":
         return f"sqlite:///{request.getfixturevalue('file')}"
-    database: str = request.getfixturevalue("database")
+    database: str = request.getfixturevalue("journals")
     return database
 
 

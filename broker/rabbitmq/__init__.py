@@ -1,0 +1,1 @@
+"""RabbitMQ: aiormq for connections and declarations, a lane of our own for messages and their settlement."""
