@@ -22,6 +22,7 @@ from tidewheel.sdk.handle import Handle
 from tidewheel.sdk.limits import Limits
 from tidewheel.sdk.settings import ConnectionSettings
 from tidewheel.sdk.starting import start_of
+from tidewheel.sdk.store_settings import PostgresSettings
 from tidewheel.store.append import Append, Await
 from tidewheel.store.opening import open_store
 from tidewheel.store.protocol import RunFilter, Store
@@ -64,7 +65,9 @@ class Client:
         limits = limits or Limits.from_environment()
         async with contextlib.AsyncExitStack() as opened:
             if store is None or isinstance(store, str):
-                the_store = await open_store(settings.store)
+                the_store = await open_store(
+                    settings.store, postgres=PostgresSettings.from_environment().config()
+                )
                 opened.push_async_callback(the_store.close)
             else:
                 the_store = store

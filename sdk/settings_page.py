@@ -14,6 +14,7 @@ from typing import Any, Final
 from tidewheel.journal.wording import code, said, table
 from tidewheel.sdk.limits import Limits
 from tidewheel.sdk.settings import ConnectionSettings, Field, Settings, Unit, fields_of
+from tidewheel.sdk.store_settings import PostgresSettings
 
 INTRO: Final = """\
 # Configuration
@@ -25,7 +26,7 @@ nothing counts as not set. A value that cannot work is refused at the start, by 
 This page is generated from the code, by `make docs`.
 """
 #: The settings of clients, which every other process reads too.
-CLASSES: Final[tuple[type[Settings], ...]] = (ConnectionSettings, Limits)
+CLASSES: Final[tuple[type[Settings], ...]] = (ConnectionSettings, PostgresSettings, Limits)
 
 _KIB: Final = 1024
 

@@ -67,13 +67,13 @@ def _sqlite(url: str, rest: str) -> SqliteUrl:
 
 
 def _postgres(url: str, rest: str) -> PostgresUrl:
+    if "#" in rest:
+        raise InvalidRequest(f"{_shown(url)!r}: write # in a name or password as %23")
     try:
         parts = urlsplit(f"postgresql://{rest}")
         _ = parts.port
-    except ValueError as error:
-        raise InvalidRequest(f"{_shown(url)!r} is no URL: {error}") from None
-    if parts.fragment:
-        raise InvalidRequest(f"{_shown(url)!r}: write # in a name or password as %23")
+    except ValueError:  # whose text may repeat a part of the password
+        raise InvalidRequest(f"{_shown(url)!r} is no URL: look at its host and port") from None
     if not parts.path.strip("/") and "dbname=" not in parts.query:
         raise InvalidRequest(f"{_shown(url)!r} names no database; write postgresql://user@host/database")
     return PostgresUrl(f"postgresql://{rest}")

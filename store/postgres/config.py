@@ -17,7 +17,7 @@ class PostgresConfig(msgspec.Struct, frozen=True, kw_only=True):
     statement_timeout_s: float = 10.0
     lock_timeout_s: float = 2.0
     #: A transaction of ours that does nothing for so long belongs to a process that was stopped.
-    idle_timeout_s: float = 10.0
+    idle_timeout_s: float = 5.0
     #: How long one exchange may take as seen from here: what the server does not bound is COMMIT.
     exchange_timeout_s: float = 12.0
     #: How long a transactional step's transaction may be idle: the user's code decides.

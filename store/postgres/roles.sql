@@ -17,7 +17,11 @@ BEGIN
     FOREACH role IN ARRAY ARRAY['tidewheel_migrator', 'tidewheel_worker', 'tidewheel_keeper', 'tidewheel_relay',
                                 'tidewheel_projector', 'tidewheel_reader'] LOOP
         IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = role) THEN
-            EXECUTE format('CREATE ROLE %I NOLOGIN', role);
+            BEGIN
+                EXECUTE format('CREATE ROLE %I NOLOGIN', role);
+            EXCEPTION WHEN duplicate_object OR unique_violation THEN
+                NULL;  -- roles are the whole server's: somebody made it for another database just now
+            END;
         END IF;
         EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', current_schema(), role);
     END LOOP;

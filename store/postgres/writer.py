@@ -92,6 +92,7 @@ class Writer:
         if self._is_closed:
             raise StoreUnavailable(f"{self._database.shown}: the store was closed; nothing was written")
         if not batch:
+            await self._try()
             return []
         call = _Call(batch, asyncio.get_running_loop().create_future())
         for place, request in enumerate(batch):
@@ -100,6 +101,16 @@ class Writer:
         if self._waiting and self._writing is None:
             self._writing = self._spawn(self._write_for_ever())
         return await call.future
+
+    async def _try(self) -> None:
+        """Do all that an append does, to no run: whoever asks wants to know whether it can be done."""
+        try:
+            await self._transact([], waiting=False)
+        except Exception as error:
+            told = translated(error, self._database.shown)
+            if told is error:
+                raise
+            raise told from error
 
     async def close(self) -> None:
         """Finish what was asked for. May be called twice."""
@@ -116,10 +127,18 @@ class Writer:
     async def _write_for_ever(self) -> None:
         try:
             while self._waiting:
-                group = [self._waiting.popleft() for _ in range(min(GROUP_MAX, len(self._waiting)))]
-                await self._write(group, waiting=False)
+                await self._write(self._next_group(), waiting=False)
         finally:
             self._writing = None
+
+    def _next_group(self) -> list[_Item]:
+        """Return those that wait, but for runs that go alone by now: there they are behind earlier ones."""
+        group: list[_Item] = []
+        while self._waiting and len(group) < GROUP_MAX:
+            item = self._waiting.popleft()
+            queue = self._alone.get(_run_of(item))
+            (group if queue is None else queue).append(item)
+        return group
 
     async def _write(self, group: list[_Item], *, waiting: bool) -> None:
         """Do *group* in one transaction, or one by one if that fails; every one of them is answered."""
@@ -145,7 +164,7 @@ class Writer:
             self._put_aside(group[place])
 
     def _put_aside(self, item: _Item) -> None:
-        run = item[0].batch[item[1]].run
+        run = _run_of(item)
         queue = self._alone.get(run)
         if queue is None:
             self._alone[run] = deque([item])
@@ -222,6 +241,11 @@ class Writer:
                 await self._database.bounded(
                     connection, connection.execute(_SQL["end_backend"], (pid, self._database.name))
                 )
+
+
+def _run_of(item: _Item) -> RunRef:
+    call, place = item
+    return call.batch[place].run
 
 
 def new_key(now: dt.datetime) -> bytes:
