@@ -19,7 +19,7 @@ from tests.servers.postgres import ACCOUNT
 Trouble: TypeAlias = Callable[[Fleet], contextlib.AbstractContextManager[None]]
 
 #: A user as operators make them, whose connections can be limited; superusers' cannot.
-USER, PASSWORD = "limited", "limited"  # noqa: S105 - of a private server
+USER, PASSWORD = "limited", "limited"
 #: The room on a disk that can be filled: enough for a database, and soon gone.
 DISK_MB = 48
 
@@ -119,7 +119,7 @@ def _alter(fleet: Fleet, change: str) -> None:
     """Change the database for its coming sessions, and end those that there are."""
     name = fleet.direct[0].rpartition("/")[2]
     with psycopg.connect(fleet.servers.postgres.url, autocommit=True) as connection:
-        connection.execute(sql.SQL("ALTER DATABASE {} {}").format(sql.Identifier(name), sql.SQL(change)))  # type: ignore[arg-type]  # our own words
+        connection.execute(sql.SQL("ALTER DATABASE {} {}").format(sql.Identifier(name), sql.SQL(change)))
         connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,)
         )

@@ -86,7 +86,9 @@ async def test_a_transaction_that_holds_one_run_does_not_hold_up_the_others(
     with locked_runs(fleet):
         fleet.let("held")
         began = time.monotonic()
-        others = [await client.start(one, f"other {number}", run_id=f"other-{number}") for number in range(20)]
+        others = [
+            await client.start(one, f"other {number}", run_id=f"other-{number}") for number in range(20)
+        ]
         results = [await other.result(timeout=30) for other in others]
         took_s = time.monotonic() - began
 
