@@ -194,7 +194,9 @@ def _sentence(address: Address, error: BaseException) -> str:  # noqa: PLR0911 -
             return "nothing listens there"
         case socket.gaierror():
             return f"the host {address.host!r} is not known ({error.strerror})"
-        case AMQPConnectionError() if isinstance(error.__cause__, asyncio.IncompleteReadError):
+        case AMQPConnectionError() if isinstance(
+            error.__cause__, asyncio.IncompleteReadError | ConnectionError
+        ):
             return "it closed the connection without a word"
         case _:
             return _text(error)
