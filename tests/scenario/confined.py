@@ -26,14 +26,17 @@ _ENTER = """
 set -eu
 root=$1 mode=$2 pairs=$3
 shift 3
+umask 022
 mount --bind "$root" "$root"
+mount -t tmpfs -o size=64m,mode=1777,nosuid,nodev,noexec tmpfs "$root/tmp"
 while [ "$pairs" -gt 0 ]; do
+    mkdir -p "$root${2%/*}"
+    if [ -d "$1" ]; then mkdir -p "$root$2"; elif [ ! -e "$root$2" ]; then : > "$root$2"; fi
     mount --bind "$1" "$root$2"
     case $2 in /dev/*|/proc) ;; *) mount -o remount,bind,ro "$root$2" ;; esac
     shift 2
     pairs=$((pairs - 1))
 done
-mount -t tmpfs -o size=64m,mode=1777,nosuid,nodev,noexec tmpfs "$root/tmp"
 if [ "$mode" = ro ]; then mount -o remount,bind,ro "$root"; fi
 exec chroot "$root" "$@"
 """
@@ -108,19 +111,8 @@ class Root:
 
     def _entering(self, lent: Mapping[str, Path], mode: str, command: Sequence[str]) -> list[str]:
         pairs = [part for target, source in lent.items() for part in (str(source), target)]
-        for target, source in lent.items():
-            self._make_place(self.folder / target.lstrip("/"), is_folder=source.is_dir())
         entering = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _ENTER, "sh"]
         return [*entering, str(self.folder), mode, str(len(lent)), *pairs, *command]
-
-    @staticmethod
-    def _make_place(place: Path, *, is_folder: bool) -> None:
-        """Make something to mount on."""
-        if is_folder:
-            place.mkdir(parents=True, exist_ok=True)
-        elif not place.exists():
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.touch()
 
 
 def _with(environment: Mapping[str, str], inside: str) -> list[str]:

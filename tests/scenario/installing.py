@@ -78,8 +78,9 @@ def copy_dependencies(wanted: list[Requirement], target: Path) -> None:
 
 def _copy_files(found: Distribution, target: Path) -> None:
     for file in found.files or []:
-        # Entry points lie outside, as ../../../bin/name; caches are made again.
-        if ".." in file.parts or "__pycache__" in file.parts or (target / file).exists():
+        source, place = Path(str(file.locate())), target / file
+        # Entry points lie outside, as ../../../bin/name; a cache may have been removed.
+        if ".." in file.parts or place.exists() or not source.exists():
             continue
-        (target / file).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(Path(str(file.locate())), target / file)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(source, place)  # with its time, by which Python knows what is compiled already

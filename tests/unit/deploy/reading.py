@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -17,6 +18,9 @@ DEPLOY = ROOT / "deploy"
 DOCKERFILE = DEPLOY / "Dockerfile"
 COMPOSE = DEPLOY / "compose.yaml"
 DEFINITIONS = DEPLOY / "rabbitmq" / "definitions.json"
+
+#: Where the image's health check asks.
+HEALTH_PORT = 8080
 
 #: An unpacked sdist has the tests and no ``deploy/``.
 IS_CHECKOUT = (ROOT / "Makefile").exists()
@@ -58,6 +62,15 @@ def variables(stage: dict[str, list[str]]) -> dict[str, str]:
     """Return the environment that *stage* sets; none of our values has a space."""
     pairs = [pair for rest in stage.get("ENV", []) for pair in rest.split()]
     return dict(pair.split("=", 1) for pair in pairs)
+
+
+def health_command(port: int) -> list[str]:
+    """Return the image's health check, for a process that listens at *port*."""
+    (check,) = final_stage()["HEALTHCHECK"]
+    command = json.loads(check[check.index("[") :])
+    assert command[0] == "python"
+    assert sum(f", {HEALTH_PORT}," in part for part in command) == 1
+    return [part.replace(f", {HEALTH_PORT},", f", {port},") for part in command]
 
 
 @cache

@@ -6,7 +6,6 @@ in ``tests/scenario/test_image.py``.
 
 from __future__ import annotations
 
-import json
 import re
 import socket
 import subprocess
@@ -22,10 +21,12 @@ import pytest
 
 from tests.unit.deploy.reading import (
     DOCKERFILE,
+    HEALTH_PORT,
     IS_CHECKOUT,
     ROOT,
     dockerfile,
     final_stage,
+    health_command,
     instructions,
     run_tool,
     services,
@@ -34,21 +35,10 @@ from tests.unit.deploy.reading import (
 
 pytestmark = pytest.mark.skipif(not IS_CHECKOUT, reason="an unpacked sdist has no folders at the root")
 
-HEALTH_PORT = 8080
-
 
 def project_version() -> str:
     """Return the version that pyproject.toml gives."""
     return str(tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"])
-
-
-def health_command(port: int) -> list[str]:
-    """Return the image's health check, for a process that listens at *port*."""
-    (check,) = final_stage()["HEALTHCHECK"]
-    command = json.loads(check[check.index("[") :])
-    assert command[0] == "python"
-    assert sum(f", {HEALTH_PORT}," in part for part in command) == 1
-    return [sys.executable, *(part.replace(f", {HEALTH_PORT},", f", {port},") for part in command[1:])]
 
 
 @contextmanager
@@ -79,7 +69,8 @@ def checked(port: int) -> int:
     """Run the health check and return its exit code."""
     # A proxy that is set for an app's own calls must not be asked about this very container.
     environment = {"HTTP_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"}
-    command = health_command(port)
+    _, *command = health_command(port)
+    command = [sys.executable, *command]
     return subprocess.run(command, env=environment, capture_output=True, timeout=30, check=False).returncode
 
 
