@@ -45,6 +45,8 @@ class NodeFolder:
     management: bool
     settings: Mapping[str, str]
     ports: Ports
+    #: A ``rabbitmq.conf`` of the test's own, beside what the node needs to be private.
+    conf: Path | None = None
     name: str = field(default_factory=lambda: f"tw{secrets.token_hex(4)}@localhost")
 
     @property
@@ -97,7 +99,7 @@ class NodeFolder:
             "RABBITMQ_MNESIA_BASE": str(self.path / "data"),
             "RABBITMQ_LOG_BASE": str(self.path / "log"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.path / "plugins"),
-            "RABBITMQ_CONFIG_FILE": str(self.path / "none.conf"),
+            "RABBITMQ_CONFIG_FILE": str(self.conf or self.path / "none.conf"),
             "RABBITMQ_ADVANCED_CONFIG_FILE": str(self.path / "advanced.config"),
             "RABBITMQ_CONF_ENV_FILE": os.devnull,
             "RABBITMQ_PID_FILE": str(self.path / "pid"),

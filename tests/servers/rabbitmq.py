@@ -48,8 +48,8 @@ class PrivateRabbit(Control):
 
     With *tls* it also listens at ``tls_url``, with a certificate of the authority in ``authority_file``. With
     *management* it has the HTTP interface, at ``management_url``. *settings* are of the application
-    ``rabbit``, each an Erlang term: ``{"consumer_timeout": "60000"}``. The folder is made in *parent*,
-    else in memory if there is room.
+    ``rabbit``, each an Erlang term: ``{"consumer_timeout": "60000"}``; *conf* is a ``rabbitmq.conf``. The
+    folder is made in *parent*, else in memory if there is room.
     """
 
     def __init__(
@@ -58,12 +58,13 @@ class PrivateRabbit(Control):
         tls: bool = False,
         management: bool = False,
         settings: Mapping[str, str] | None = None,
+        conf: Path | None = None,
         parent: Path | None = None,
     ) -> None:
         super().__init__(Path())
         self.settings = dict(settings or {})
         self.password = secrets.token_hex(8)
-        self._tls, self._management, self._parent = tls, management, parent
+        self._tls, self._management, self._conf, self._parent = tls, management, conf, parent
         self._has: NodeFolder | None = None
         self._guardian: Guardian | None = None
         self._mapper: subprocess.Popen[bytes] | None = None
@@ -260,6 +261,7 @@ class PrivateRabbit(Control):
             management=self._management,
             settings=self.settings,
             ports=Ports(),
+            conf=self._conf,
         )
         self._has.write()
         self.control = self._has.control
