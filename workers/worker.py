@@ -223,8 +223,9 @@ class Worker:
                 await self._take(delivery)
         finally:
             stopping.cancel()
-            if coming is not None and not coming.done():
+            if coming is not None:
                 coming.cancel()
+                # Also where it has ended: with an error, at the moment at which this was cancelled.
                 await asyncio.gather(coming, return_exceptions=True)
 
     async def _take(self, delivery: Delivery) -> None:
