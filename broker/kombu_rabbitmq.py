@@ -15,7 +15,7 @@ from tidewheel.broker.rabbitmq.address import Address, Tls, read_url
 from tidewheel.broker.rabbitmq.declarations import queue_arguments
 
 #: Connections that publish, per process. They are made when that many are needed at once.
-PUBLISHERS_MAX = 4
+PUBLISHERS_MAX = 8
 
 
 def rabbitmq(url: str) -> Target:
