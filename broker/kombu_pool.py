@@ -8,6 +8,7 @@ its user nothing: the work is done again over a new one. Nothing in here decides
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,11 +16,14 @@ from typing import Any, TypeVar
 
 from tidewheel.broker.errors import BrokerUnavailable
 from tidewheel.broker.kombu_wire import Target, Wire, is_lost, our_errors
+from tidewheel.journal.errors import TidewheelError
 
 #: How much work may wait for a thread; who comes later waits before it.
 PENDING_MAX = 256
 #: How long closing waits for what is being done.
 CLOSE_MAX_S = 15.0
+
+_log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
@@ -64,15 +68,25 @@ class WirePool:
     # In a thread.
 
     def _do(self, work: Callable[[Wire], _T], declaring: bool) -> _T:  # noqa: FBT001 - for run_in_executor
-        with our_errors(self._target, declaring=declaring):
-            wire = self._take()
-            if wire is not None:
-                try:
-                    return self._with(wire, work)
-                except Exception as error:
-                    if not is_lost(error):
-                        raise
-            return self._with(self._target.connect(), work)
+        """Do it. Drivers raise what they like; whoever publishes a hint has to know one error only."""
+        try:
+            with our_errors(self._target, declaring=declaring):
+                return self._do_again_if_lost(work)
+        except TidewheelError:
+            raise
+        except Exception as error:
+            _log.exception("%s failed by a bug", self._target.shown)
+            raise BrokerUnavailable(f"{self._target.shown} failed by a bug: {error!r}") from error
+
+    def _do_again_if_lost(self, work: Callable[[Wire], _T]) -> _T:
+        wire = self._take()
+        if wire is not None:
+            try:
+                return self._with(wire, work)
+            except Exception as error:
+                if not is_lost(error):
+                    raise
+        return self._with(self._target.connect(), work)
 
     def _with(self, wire: Wire, work: Callable[[Wire], _T]) -> _T:
         """Do it, and keep the connection if that went well."""

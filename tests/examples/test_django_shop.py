@@ -11,7 +11,16 @@ from typing import Any
 
 import pytest
 
-from tests.examples.web_shops import ROOT, commands, eventually, fetched, findings, serving, working_on
+from tests.examples.web_shops import (
+    ROOT,
+    commands,
+    eventually,
+    fetched,
+    findings,
+    serving,
+    set_servers,
+    working_on,
+)
 from tidewheel import SyncClient
 
 WORKFLOWS = "examples.django_shop.workflows:app"
@@ -46,6 +55,13 @@ def folder(shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture(params=["files", "servers"])
+def place(request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder, with everything in its files, or on Postgres and RabbitMQ."""
+    set_servers(request, monkeypatch)
+    return folder
+
+
 @pytest.fixture
 def views(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """The shop's views, with no orders, and a client that is closed afterwards."""
@@ -65,12 +81,12 @@ def browser(views: ModuleType) -> Any:
     return Client()
 
 
-def test_an_order_is_kept_then_started_then_fulfilled(browser: Any, folder: Path) -> None:
+def test_an_order_is_kept_then_started_then_fulfilled(browser: Any, place: Path) -> None:
     """The worker writes into the shop's own database, through the same models."""
     placed = browser.post("/orders", KETTLE)
     url = f"/orders/{placed.json()['order']}"
     before = browser.get(url).json()
-    with working_on(WORKFLOWS, folder):
+    with working_on(WORKFLOWS, place):
         approved = browser.post(f"{url}/approval", {"approved": "yes"})
         eventually(lambda: browser.get(url).json()["run"], "COMPLETED")
     after = browser.get(url).json()

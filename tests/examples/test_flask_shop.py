@@ -10,7 +10,16 @@ import pytest
 from flask.testing import FlaskClient
 
 from examples.flask_shop import web
-from tests.examples.web_shops import ROOT, commands, eventually, fetched, findings, serving, working_on
+from tests.examples.web_shops import (
+    ROOT,
+    commands,
+    eventually,
+    fetched,
+    findings,
+    serving,
+    set_servers,
+    working_on,
+)
 from tidewheel import SyncClient
 
 WORKFLOWS = "examples.flask_shop.workflows:app"
@@ -28,6 +37,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture(params=["files", "servers"])
+def place(request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder, with everything in its files, or on Postgres and RabbitMQ."""
+    set_servers(request, monkeypatch)
+    return folder
+
+
 @pytest.fixture
 def browser(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FlaskClient]:
     """Flask's test client, of a shop that is closed afterwards."""
@@ -37,13 +53,13 @@ def browser(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FlaskClie
 
 
 def test_an_order_placed_while_no_worker_runs_is_fulfilled_when_one_does(
-    browser: FlaskClient, folder: Path
+    browser: FlaskClient, place: Path
 ) -> None:
     """The request is answered at once; the run waits, is approved, and gives its result."""
     placed = browser.post("/orders", json=KETTLE)
     url = f"/orders/{placed.json['order']}" if placed.json else ""
     before = browser.get(url).json
-    with working_on(WORKFLOWS, folder):
+    with working_on(WORKFLOWS, place):
         approved = browser.post(f"{url}/approval", json=True)
         eventually(lambda: browser.get(url).json, SHIPPED)
     late = browser.post(f"{url}/approval", json=True)

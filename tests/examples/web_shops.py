@@ -17,12 +17,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.cli.processes import COMMAND, Service
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Seconds that nothing here should take.
 PATIENCE_S = 40.0
 PAUSE_S = 0.05
+
+
+def set_servers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use a Postgres and a RabbitMQ of the test's own instead of files, where *request* is for servers."""
+    if request.param == "servers":
+        monkeypatch.setenv("TIDEWHEEL_STORE", request.getfixturevalue("journals"))
+        monkeypatch.setenv("TIDEWHEEL_BROKER", request.getfixturevalue("fresh_rabbitmq"))
 
 
 @contextlib.contextmanager

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+import trustme
 
 from tests.servers.rabbitmq import PrivateRabbit
 from tidewheel import SyncClient
@@ -107,3 +109,35 @@ def test_a_broker_short_of_memory_holds_up_one_caller_for_a_moment(
     assert len(warnings) == 1
     assert "took longer than 0.5 s" in warnings[0]
     assert hints(own_rabbit) >= 2
+
+
+@pytest.fixture
+def tls_node(own_rabbit: PrivateRabbit) -> Iterator[PrivateRabbit]:
+    """A node that speaks TLS; asking for the other one finds out whether a node can be had."""
+    with PrivateRabbit(tls=True) as node:
+        yield node
+
+
+def test_over_tls_only_the_right_broker_is_told(
+    tls_node: PrivateRabbit, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """A certificate of an authority that is not trusted is refused, and so is one of another host."""
+    stranger = tmp_path / "stranger.pem"
+    trustme.CA().cert_pem.write_to_path(stranger)
+    trusted = f"{tls_node.tls_url}?cafile={tls_node.authority_file}"
+    urls = [
+        trusted,
+        f"{tls_node.tls_url}?cafile={stranger}",
+        tls_node.tls_url,
+        trusted.replace("@localhost:", "@127.1:"),  # the same place by a name that its certificate has not
+        f"{tls_node.tls_url}?no_verify_ssl=1",
+    ]
+
+    told = []
+    for url in urls:
+        with SyncClient.connect(MemoryStore(), url) as client:
+            client.start("fulfil", 1)
+        told.append(hints(tls_node))
+
+    assert told == [1, 1, 1, 1, 2]
+    assert [text.count("certificate verify failed") for text in caplog.messages] == [1, 1, 1]

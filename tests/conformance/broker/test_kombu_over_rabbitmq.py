@@ -8,11 +8,16 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.conformance.broker.harness import QUIET_S, next_of, to
+from tidewheel import SyncClient
 from tidewheel.broker.errors import BrokerUnavailable, Unroutable
 from tidewheel.broker.kombu_bridge import KombuBroker
 from tidewheel.broker.kombu_rabbitmq import rabbitmq
 from tidewheel.broker.message import Message, Publication
-from tidewheel.broker.topology import Queue, Topology
+from tidewheel.broker.opening import open_broker
+from tidewheel.broker.protocol import Broker
+from tidewheel.broker.topology import Queue, Topology, reply_topology, work_queue, work_topology
+from tidewheel.broker.work_items import RunHint, read_item
+from tidewheel.store.memory import MemoryStore
 
 #: A queue that takes one message and refuses the next.
 FULL_AFTER_ONE = {"x-max-length": 1, "x-overflow": "reject-publish"}
@@ -92,3 +97,57 @@ async def test_a_consumer_of_a_deleted_queue_is_told(kombu: KombuBroker) -> None
 
         with pytest.raises(BrokerUnavailable):
             await next_of(deliveries)
+
+
+# What the blocking client and the workers have in common
+
+
+@pytest.fixture
+async def workers(fresh_rabbitmq: str) -> AsyncIterator[Broker]:
+    """The broker of workers, on the same queues."""
+    broker = open_broker(fresh_rabbitmq, store_url="")
+    yield broker
+    await broker.close()
+
+
+@pytest.mark.parametrize("topology", [work_topology("default", ["a", "b"]), reply_topology("c")])
+async def test_whoever_declares_first_the_other_agrees(
+    kombu: KombuBroker, workers: Broker, topology: Topology
+) -> None:
+    """A client that comes before the first worker makes the queues that the worker wants, and the reverse."""
+    await kombu.declare(topology)
+    await workers.declare(topology)
+    for queue in topology.queues:
+        await kombu.delete_queue(queue.name)
+
+    await workers.declare(topology)
+    await kombu.declare(topology)
+
+
+async def test_workers_and_clients_read_each_others_messages(kombu: KombuBroker, workers: Broker) -> None:
+    """Body, id, headers and expiry are the same, whichever library carried them."""
+    sent = Message(body=bytes(range(256)), message_id="one", headers={"ce-type": "Ä"}, expires_s=60.0)
+    publication = Publication(message=sent, routing_key="plain")
+
+    await kombu.publish([publication])
+    async with workers.consume("plain", prefetch=1) as deliveries:
+        of_the_client = await next_of(deliveries)
+        await of_the_client.acknowledge()
+    await workers.publish([publication])
+    async with kombu.consume("plain", prefetch=1) as deliveries:
+        of_the_worker = await next_of(deliveries)
+        await of_the_worker.acknowledge()
+
+    assert of_the_client.message == of_the_worker.message == sent
+
+
+async def test_a_worker_is_told_what_a_blocking_client_starts(workers: Broker, fresh_rabbitmq: str) -> None:
+    """The hint of a start is one that workers read; also where no worker has been yet."""
+    with SyncClient.connect(MemoryStore(), fresh_rabbitmq) as client:
+        handle = client.start("fulfil", 1, queue="ships")
+
+    async with workers.consume(work_queue("default", "ships"), prefetch=1) as deliveries:
+        hint = await next_of(deliveries)
+        await hint.acknowledge()
+
+    assert read_item(hint.message) == RunHint(namespace="default", run_id=handle.run_id)

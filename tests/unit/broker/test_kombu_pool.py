@@ -117,14 +117,14 @@ async def test_a_connection_lost_while_it_was_idle_costs_its_user_nothing(
     assert Transport.opened == 2
 
 
-@pytest.mark.parametrize("error", [TimeoutError("too long"), RuntimeError("a bug")])
+@pytest.mark.parametrize("error", [TimeoutError("too long"), AttributeError("a bug")])
 async def test_what_a_new_connection_would_not_mend_is_not_tried_again(
     pool: WirePool, error: Exception
 ) -> None:
-    """A broker that did not answer in time has had its time."""
+    """A broker that did not answer in time has had its time; a driver's bug is no mistake of the caller's."""
     await pool.do(nothing)
 
-    with pytest.raises((BrokerUnavailable, RuntimeError), match=str(error)):
+    with pytest.raises(BrokerUnavailable, match=str(error)):
         await pool.do(fails(error))
     assert Transport.opened == 1
 

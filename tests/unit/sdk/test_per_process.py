@@ -43,7 +43,7 @@ def run(program: str, folder: Path) -> str:
     """Run *program*, which forks, as a process of its own on the embedded default; return what it prints."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TIDEWHEEL_")}
     done = subprocess.run(
-        [sys.executable, "-c", FORKING + program],
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING + program],
         cwd=folder,
         env=environment,
         capture_output=True,
@@ -51,7 +51,7 @@ def run(program: str, folder: Path) -> str:
         timeout=60,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
 
@@ -178,6 +178,22 @@ client.close()
     )
 
     assert printed == "15\n"
+
+
+def test_a_process_that_ends_without_closing_its_client_just_ends(tmp_path: Path) -> None:
+    """It does not hang, and says nothing; even while somebody waits for a result."""
+    printed = run(
+        """
+client = SyncClient.connect()
+handle = client.start("add", 1)
+client.listen()
+threading.Thread(target=handle.result, daemon=True).start()
+print(handle.status())
+""",
+        tmp_path,
+    )
+
+    assert printed == "RUNNING\n"
 
 
 def test_a_fork_after_a_use_is_refused_with_what_to_do_where_files_are_open(tmp_path: Path) -> None:
