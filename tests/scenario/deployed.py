@@ -42,14 +42,8 @@ class DeployedRabbit(PrivateRabbit):
     """A node that reads our ``rabbitmq.conf``; where it listens is its own."""
 
     def __init__(self, secrets: Secrets) -> None:
-        super().__init__()
-        self._secrets = secrets
-
-    def _environment(self) -> dict[str, str]:
         text = (DEPLOY / "rabbitmq" / "rabbitmq.conf").read_text("utf-8")
-        configuration = self.folder / "deployed.conf"
-        configuration.write_text(text.replace(MOUNTED, str(self._secrets.folder)), "utf-8")
-        return super()._environment() | {"RABBITMQ_CONFIG_FILE": str(configuration)}
+        super().__init__(configuration=text.replace(MOUNTED, str(secrets.folder)))
 
 
 def make_accounts(server: PrivatePostgres, secrets: Secrets) -> None:
