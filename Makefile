@@ -1,7 +1,8 @@
-# Everything you do with a checkout. Needs make and Python 3.11 or newer with its venv module; nothing else.
+# Everything you do with a checkout. Needs make and Python 3.11 or newer with its venv module; nothing else, but the
+# tests need a Postgres and a RabbitMQ server. CONTRIBUTING.md says where they get them.
 #
 #   make run      set up .venv and run the example
-#   make test     set up .venv and run every check
+#   make test     set up .venv and run every check, with private Postgres and RabbitMQ servers
 #   make          list the targets
 
 .DEFAULT_GOAL := help
@@ -48,17 +49,32 @@ help:  ## list the targets
 run: $(STAMP)  ## set up, then run the example: an order, killed in the middle (ARGS=--interactive asks you)
 	@$(PY) examples/story.py $(ARGS)
 
-.PHONY: test
-test: $(STAMP)  ## set up, then run every check, stopping at the first that fails
-	@set -u; began=$$(date +%s); \
-	for tier in $(STATIC) $(TIERS); do \
+# Makes its targets one after the other, says how each went, and stops at the first that fails.
+define in-turn
+	for tier in $(1); do \
 		printf '\n== %s\n' "$$tier"; tier_began=$$(date +%s); \
 		goal=$$tier; [ "$$tier" != chaos ] || goal=chaos-short; \
 		$(MAKE) --no-print-directory "$$goal" || { \
 			printf '\nFAILED: %s, after %d s. Alone: make %s\n' "$$tier" $$(($$(date +%s) - tier_began)) "$$goal"; \
 			exit 1; }; \
 		printf '== %s passed in %d s\n' "$$tier" $$(($$(date +%s) - tier_began)); \
-	done; \
+	done
+endef
+
+# The shell becomes the process that ends the servers, so that a signal to make reaches it. Were make itself named in
+# the recipe, `make -n` would run that, and start servers.
+RUN_TIERS := $(MAKE) --no-print-directory tiers
+.PHONY: test
+test: $(STAMP)  ## set up, then run every check, stopping at the first that fails
+	@set -u; began=$$(date +%s); \
+	$(call in-turn,$(STATIC)); \
+	printf '\n== Postgres and RabbitMQ\n'; \
+	BEGAN=$$began exec $(PY) -m tests.servers run -- $(RUN_TIERS)
+
+.PHONY: tiers
+tiers: $(STAMP)  ## every tier of tests/; a tier that is given no servers starts private ones
+	@set -u; began=$${BEGAN:-$$(date +%s)}; \
+	$(call in-turn,$(TIERS)); \
 	printf '\nPASSED: %s, in %d s\n' "$(STATIC) $(TIERS)" $$(($$(date +%s) - began))
 
 .PHONY: lint

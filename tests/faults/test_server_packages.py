@@ -58,8 +58,9 @@ def test_a_server_that_is_there_is_not_installed(root: Path) -> None:
     (root / "server").touch()
     said: list[str] = []
 
-    ensure(server(root), said.append, root=root)
+    found = ensure(server(root), said.append, root=root)
 
+    assert found == root / "server"
     assert said == []
     assert not (root / "asked").exists()
 

@@ -42,10 +42,8 @@ class DeployedRabbit(PrivateRabbit):
     """A node that reads our ``rabbitmq.conf``; where it listens is its own."""
 
     def __init__(self, secrets: Secrets) -> None:
-        conf = secrets.folder / "rabbitmq.conf"
         text = (DEPLOY / "rabbitmq" / "rabbitmq.conf").read_text("utf-8")
-        conf.write_text(text.replace(MOUNTED, str(secrets.folder)), "utf-8")
-        super().__init__(conf=conf)
+        super().__init__(configuration=text.replace(MOUNTED, str(secrets.folder)))
 
 
 def make_accounts(server: PrivatePostgres, secrets: Secrets) -> None:

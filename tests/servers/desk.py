@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.servers.guardian import Guardian
 from tests.servers.packages import Say
 from tests.servers.places import ServerTrouble, private_folder, remove_folder
 from tests.servers.provision import Provide
@@ -32,13 +33,17 @@ class Desk:
         self._lock = threading.Lock()
         self._open = ExitStack()
         self._given: dict[str, Mapping[str, str]] = {}
+        self._troubles: dict[str, ServerTrouble] = {}
         self._folder: Path | None = None
 
     @property
     def address(self) -> str:
         """Where other processes ask; listening begins when this is first read."""
         if self._folder is None:
+            guardian = Guardian()
+            self._open.callback(guardian.release)
             self._folder = private_folder("desk")
+            guardian.remove(self._folder)
             self._open.callback(remove_folder, self._folder)
             server = _Listener(str(self._folder / "desk"), self)
             self._open.callback(server.server_close)
@@ -51,8 +56,16 @@ class Desk:
     def get(self, name: str) -> Mapping[str, str]:
         """Return how *name* is found, after having started it if nobody asked before."""
         with self._lock:
+            if name in self._troubles:
+                raise self._troubles[name]
             if name not in self._given:
-                self._given[name] = self._open.enter_context(self._offers[name](self._say)).variables
+                try:
+                    provided = self._open.enter_context(self._offers[name](self._say))
+                except ServerTrouble as trouble:
+                    # Not once more for each test: it would take a minute each time.
+                    self._troubles[name] = trouble
+                    raise
+                self._given[name] = provided.variables
             return self._given[name]
 
     def __enter__(self) -> Self:

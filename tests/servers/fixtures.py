@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Protocol
 
@@ -18,6 +19,7 @@ import pytest
 from tests.servers import provision
 from tests.servers.databases import create_database, drop_database
 from tests.servers.desk import Desk, RemoteDesk
+from tests.servers.packages import NoServer
 from tests.servers.places import ServerTrouble
 from tests.servers.postgres import PrivatePostgres
 from tests.servers.rabbitmq import PrivateRabbit
@@ -75,8 +77,7 @@ def fresh_postgres(postgres_server: str) -> Iterator[str]:
 @pytest.fixture
 def own_postgres(request: pytest.FixtureRequest) -> Iterator[PrivatePostgres]:
     """A Postgres server of the test's own, which it may crash and kill."""
-    _get_private(request, "postgres binaries", given_as=provision.POSTGRES)
-    with PrivatePostgres() as server:
+    with _or_skipped(request, provision.POSTGRES), PrivatePostgres() as server:
         yield server
 
 
@@ -106,8 +107,7 @@ def fresh_rabbitmq(vhosts: VirtualHosts) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def _own_rabbit(request: pytest.FixtureRequest) -> Iterator[PrivateRabbit]:
     """A node takes five seconds to start, so a module has one."""
-    _get_private(request, "rabbitmq binaries", given_as=provision.RABBITMQ)
-    with PrivateRabbit() as node:
+    with _or_skipped(request, provision.RABBITMQ), PrivateRabbit() as node:
         yield node
 
 
@@ -125,13 +125,14 @@ def _get(request: pytest.FixtureRequest, name: str) -> Mapping[str, str]:
         pytest.fail(str(trouble), pytrace=False)
 
 
-def _get_private(request: pytest.FixtureRequest, name: str, *, given_as: str) -> None:
-    """See to it that a private server can be started; a host whose tests use another one need not have it."""
+@contextmanager
+def _or_skipped(request: pytest.FixtureRequest, variable: str) -> Iterator[None]:
+    """Skip a test for want of a private server only where the other tests use one that was given."""
     try:
-        request.config.stash[_OFFERS].get(name)
-    except ServerTrouble as trouble:
-        if request.config.stash[_ENVIRONMENT].get(given_as):
-            pytest.skip(f"needs a server that may be killed, and {given_as} may not be: {trouble}")
+        yield
+    except NoServer as trouble:
+        if request.config.stash[_ENVIRONMENT].get(variable):
+            pytest.skip(f"needs a server that may be killed, which the one in {variable} may not: {trouble}")
         pytest.fail(str(trouble), pytrace=False)
 
 

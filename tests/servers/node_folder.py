@@ -44,9 +44,8 @@ class NodeFolder:
     tls: bool
     management: bool
     settings: Mapping[str, str]
+    configuration: str | None
     ports: Ports
-    #: A ``rabbitmq.conf`` of the test's own, beside what the node needs to be private.
-    conf: Path | None = None
     name: str = field(default_factory=lambda: f"tw{secrets.token_hex(4)}@localhost")
 
     @property
@@ -78,9 +77,11 @@ class NodeFolder:
         (self.path / "plugins").write_text(f"[{plugins}].\n", "ascii")
         if self.tls:
             self._certify()
-        if not self.management:
+        if self.configuration is not None:
+            self._plain_configuration.write_text(self.configuration, "utf-8")
+        elif not self.management:
             self._leave_plugins_out()
-        (self.path / "advanced.config").write_text(self._configuration(), "utf-8")
+        (self.path / "advanced.config").write_text(self._terms(), "utf-8")
 
     def environment(self) -> dict[str, str]:
         """Return the environment for the package's scripts."""
@@ -99,7 +100,7 @@ class NodeFolder:
             "RABBITMQ_MNESIA_BASE": str(self.path / "data"),
             "RABBITMQ_LOG_BASE": str(self.path / "log"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.path / "plugins"),
-            "RABBITMQ_CONFIG_FILE": str(self.conf or self.path / "none.conf"),
+            "RABBITMQ_CONFIG_FILE": str(self._plain_configuration),
             "RABBITMQ_ADVANCED_CONFIG_FILE": str(self.path / "advanced.config"),
             "RABBITMQ_CONF_ENV_FILE": os.devnull,
             "RABBITMQ_PID_FILE": str(self.path / "pid"),
@@ -107,6 +108,11 @@ class NodeFolder:
             "RUNNING_UNDER_SYSTEMD": "true",
             "TIDEWHEEL_CONTROL": str(self.control),
         }
+
+    @property
+    def _plain_configuration(self) -> Path:
+        """A configuration in RabbitMQ's own format; unless it is named, the node reads the host's."""
+        return self.path / "rabbitmq.conf"
 
     @property
     def _installed(self) -> Path:
@@ -137,7 +143,7 @@ class NodeFolder:
             ):
                 (home / "plugins" / application.name).symlink_to(application)
 
-    def _configuration(self) -> str:
+    def _terms(self) -> str:
         """Return the configuration as Erlang terms: the plainer format takes a node two seconds to read."""
         rabbit = {
             "tcp_listeners": f'[{{"127.0.0.1", {self.ports.amqp}}}]',

@@ -10,12 +10,13 @@ import fcntl
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.servers import postgres, rabbitmq
+from tests.servers.binaries import postgres_binaries, rabbitmq_scripts
 from tests.servers.places import ServerTrouble
 
 _INSTALL_S_MAX = 900.0
@@ -43,45 +44,64 @@ POSTGRES = Package(
     what="Postgres server",
     variable="TIDEWHEEL_TEST_POSTGRES",
     units=("postgresql.service",),
-    found=postgres.binaries,
+    found=postgres_binaries,
 )
 RABBITMQ = Package(
     name="rabbitmq-server",
     what="RabbitMQ server",
     variable="TIDEWHEEL_TEST_RABBITMQ",
     units=("rabbitmq-server.service", "epmd.service", "epmd.socket"),
-    found=rabbitmq.scripts,
+    found=rabbitmq_scripts,
 )
 
 
-def ensure(package: Package, say: Say, *, root: Path = Path("/")) -> None:
-    """See to it that the server's binaries are on this host, or say what has to be done.
+class NoServer(ServerTrouble):
+    """This host cannot provide a server; the message says how it could."""
+
+
+def tell(line: str) -> None:
+    """Say what is being done, to whoever looks."""
+    sys.stderr.write(f"servers: {line}\n")
+    sys.stderr.flush()
+
+
+def ensure(package: Package, say: Say = tell, *, root: Path = Path("/")) -> Path:
+    """Return where the server's programs are, after having them installed if they were not there.
 
     *root* is where the files lie that are changed for the time of the installation.
     """
-    if package.found() is not None:
-        return
+    found = package.found()
+    if found is not None:
+        return found
     install = f"apt-get install --no-install-recommends {package.name}"
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        raise ServerTrouble(
+        raise NoServer(
             f"This host has no {package.what}, and only root on Debian or Ubuntu can get it here.\n"
             f"Run: sudo {install}\nor give the URL of a server that tests may use in {package.variable}."
         )
+    with _alone(root):
+        # Somebody else may have had it installed while this process waited.
+        said = "" if package.found() else _install(package, say, install, root)
+    found = package.found()
+    if found is None:
+        raise NoServer(f"`{install}` did not bring a {package.what}:\n{said}")
+    return found
+
+
+def _install(package: Package, say: Say, install: str, root: Path) -> str:
+    """Install the package, and return the end of what apt-get said."""
     say(f"no {package.what} on this host: {install} (no service is started or enabled)")
-    with ExitStack() as stack:
-        stack.enter_context(_alone(root))
-        stack.enter_context(_replaced(root / "usr/sbin/policy-rc.d", _NO_SERVICES))
-        stack.enter_context(
-            _replaced(root / "etc/postgresql-common/createcluster.d/tidewheel-tests.conf", _NO_CLUSTER)
-        )
+    with (
+        _replaced(root / "usr/sbin/policy-rc.d", _NO_SERVICES),
+        _replaced(root / "etc/postgresql-common/createcluster.d/tidewheel-tests.conf", _NO_CLUSTER),
+    ):
         enabled = _enabled(package, root)
         # Without a network the lists may be old and still good, so only the second has to succeed.
         _apt("update", *_QUIET)
         said = _apt("install", *_QUIET, "--no-install-recommends", package.name)
         for unit in sorted(_enabled(package, root) - enabled):
             subprocess.run(["systemctl", "disable", unit], capture_output=True, check=False)  # noqa: S607 - as apt does
-    if package.found() is None:
-        raise ServerTrouble(f"`{install}` did not bring a {package.what}:\n{said}")
+    return said
 
 
 def _apt(*arguments: str) -> str:

@@ -1,8 +1,7 @@
-"""A private Postgres server for tests, from the binaries of this host.
+"""A private Postgres server for tests, from the binaries of this host (see ``packages`` where it has none).
 
 It has a data directory, a port and a socket of its own, touches no service of the host, and may be crashed,
 killed and started again under the same URL. Everything waits for a bounded time and says what went wrong.
-Which binaries there are, and how to get them, is ``provision``'s business.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from typing import Self
 
 from tests.servers.databases import create_database, drop_database
 from tests.servers.guardian import Guardian, started
+from tests.servers.packages import POSTGRES, ensure
 from tests.servers.places import ServerTrouble, free_port, private_folder, remove_folder, tail
 
 #: initdb and postgres refuse to run as root: root runs them as this account.
@@ -53,20 +53,6 @@ SETTINGS: Mapping[str, str | int | bool] = {
 }
 
 
-def binaries() -> Path | None:
-    """Return the folder with the newest Postgres server of this host, or None."""
-    found = [path for path in Path("/usr/lib/postgresql").glob("*/bin") if (path / "initdb").exists()]
-    if found:
-        return max(found, key=lambda path: int(path.parent.name) if path.parent.name.isdigit() else 0)
-    config = shutil.which("pg_config")
-    if config is not None:
-        asked = subprocess.run([config, "--bindir"], capture_output=True, text=True, check=False)
-        if asked.returncode == 0 and (Path(asked.stdout.strip()) / "initdb").exists():
-            return Path(asked.stdout.strip())
-    in_path = shutil.which("initdb")
-    return Path(in_path).resolve().parent if in_path is not None else None
-
-
 class PrivatePostgres:
     """A Postgres server of the caller's own; a context manager that starts and removes it.
 
@@ -81,6 +67,7 @@ class PrivatePostgres:
         self.port = 0
         self._parent = parent
         self.password = secrets.token_hex(8)
+        self._programs = Path()
         self._folder: Path | None = None
         self._guardian: Guardian | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -191,6 +178,7 @@ class PrivatePostgres:
     # The first start.
 
     def _prepare(self) -> None:
+        self._programs = ensure(POSTGRES)
         self._guardian = Guardian()
         self._folder = private_folder("pg", owner=_account(), parent=self._parent)
         self._guardian.remove(self._folder)
@@ -223,7 +211,7 @@ class PrivatePostgres:
 
     def _run(self, program: str, *arguments: str) -> None:
         done = subprocess.run(
-            [_program(program), *arguments],
+            [str(self._programs / program), *arguments],
             cwd=self.folder,
             capture_output=True,
             text=True,
@@ -244,7 +232,7 @@ class PrivatePostgres:
         assert self._guardian is not None
         with self.log.open("ab") as log:
             process = subprocess.Popen(
-                [_program("postgres"), "-D", str(self.data)],
+                [str(self._programs / "postgres"), "-D", str(self.data)],
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -286,15 +274,6 @@ class PrivatePostgres:
 def _account() -> str | None:
     """Return the account that the server runs as, or None for that of this process."""
     return ACCOUNT if os.geteuid() == 0 else None
-
-
-def _program(name: str) -> str:
-    folder = binaries()
-    if folder is None:
-        raise ServerTrouble(
-            "this host has no Postgres server; on Debian or Ubuntu: apt-get install postgresql"
-        )
-    return str(folder / name)
 
 
 def _environment() -> dict[str, str]:

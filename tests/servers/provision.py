@@ -41,8 +41,6 @@ def offers(environment: Mapping[str, str]) -> dict[str, Provide]:
     return {
         "postgres": partial(_postgres, environment),
         "rabbitmq": partial(_rabbitmq, environment),
-        "postgres binaries": partial(_binaries, packages.POSTGRES),
-        "rabbitmq binaries": partial(_binaries, packages.RABBITMQ),
     }
 
 
@@ -72,10 +70,3 @@ def _rabbitmq(environment: Mapping[str, str], say: Say) -> Iterator[Provided]:
             what=f"private RabbitMQ on port {node.port}",
             variables={RABBITMQ: node.url, CONTROL: str(node.control)},
         )
-
-
-@contextmanager
-def _binaries(package: packages.Package, say: Say) -> Iterator[Provided]:
-    """What private servers are started from, whether or not a URL was given."""
-    packages.ensure(package, say)
-    yield Provided(what=package.what, variables={})

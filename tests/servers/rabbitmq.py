@@ -1,4 +1,4 @@
-"""A private RabbitMQ node for tests, from the scripts of this host's package.
+"""A private RabbitMQ node for tests, from this host's package (see ``packages`` where it has none).
 
 It has a folder, ports, a cookie and a port mapper (epmd) of its own, and touches no service of the host. It
 may be killed and started again under the same URL. What ``rabbitmqctl`` does is done over a socket of the
@@ -22,6 +22,7 @@ from urllib.parse import quote
 from tests.servers.control import USER, Control, quoted
 from tests.servers.guardian import Guardian
 from tests.servers.node_folder import VHOST, NodeFolder, Ports
+from tests.servers.packages import RABBITMQ, ensure
 from tests.servers.places import ServerTrouble, private_folder, remove_folder, tail
 
 _START_S_MAX = 120.0
@@ -29,18 +30,9 @@ _STOP_S_MAX = 60.0
 _COMMAND_S_MAX = 60.0
 _ACCEPT_S_MAX = 30.0
 _PORTS_TRIED_MAX = 3
-_SCRIPTS = (Path("/usr/lib/rabbitmq/bin"), Path("/opt/rabbitmq/sbin"))
 _CONTROL = Path(__file__).with_name("control.erl")
 _GREETING = b"AMQP\x00\x00\x09\x01"
 _METHOD_FRAME = b"\x01"
-
-
-def scripts() -> Path | None:
-    """Return the folder with RabbitMQ's own scripts, or None; those in PATH insist on an account."""
-    for folder in _SCRIPTS:
-        if (folder / "rabbitmq-server").exists() and shutil.which("epmd"):
-            return folder
-    return None
 
 
 class PrivateRabbit(Control):
@@ -48,8 +40,9 @@ class PrivateRabbit(Control):
 
     With *tls* it also listens at ``tls_url``, with a certificate of the authority in ``authority_file``. With
     *management* it has the HTTP interface, at ``management_url``. *settings* are of the application
-    ``rabbit``, each an Erlang term: ``{"consumer_timeout": "60000"}``; *conf* is a ``rabbitmq.conf``. The
-    folder is made in *parent*, else in memory if there is room.
+    ``rabbit``, each an Erlang term: ``{"consumer_timeout": "60000"}``; *configuration* is a whole
+    ``rabbitmq.conf``, over which the node's own ports win. The folder is made in *parent*, else in memory if
+    there is room.
     """
 
     def __init__(
@@ -58,13 +51,13 @@ class PrivateRabbit(Control):
         tls: bool = False,
         management: bool = False,
         settings: Mapping[str, str] | None = None,
-        conf: Path | None = None,
+        configuration: str | None = None,
         parent: Path | None = None,
     ) -> None:
         super().__init__(Path())
-        self.settings = dict(settings or {})
+        self.settings, self._configuration = dict(settings or {}), configuration
         self.password = secrets.token_hex(8)
-        self._tls, self._management, self._conf, self._parent = tls, management, conf, parent
+        self._tls, self._management, self._parent = tls, management, parent
         self._has: NodeFolder | None = None
         self._guardian: Guardian | None = None
         self._mapper: subprocess.Popen[bytes] | None = None
@@ -245,23 +238,19 @@ class PrivateRabbit(Control):
         self.close()
 
     def _prepare(self) -> None:
-        package = scripts()
-        if package is None:
-            raise ServerTrouble(
-                "this host has no RabbitMQ; on Debian or Ubuntu: apt-get install rabbitmq-server"
-            )
+        scripts = ensure(RABBITMQ)
         self._guardian = Guardian()
         folder = private_folder("mq", parent=self._parent)
         self._guardian.remove(folder)
         self._has = NodeFolder(
             path=folder,
-            scripts=package,
+            scripts=scripts,
             password=self.password,
             tls=self._tls,
             management=self._management,
             settings=self.settings,
+            configuration=self._configuration,
             ports=Ports(),
-            conf=self._conf,
         )
         self._has.write()
         self.control = self._has.control

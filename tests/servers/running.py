@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from types import FrameType
 
 from tests.servers.guardian import Guardian
+from tests.servers.packages import tell
 from tests.servers.places import ServerTrouble
 from tests.servers.provision import offers
 
@@ -33,7 +33,7 @@ def run(command: Sequence[str], wanted: Sequence[str]) -> int:
         with ExitStack() as servers:
             code = _run(command, wanted, errand, servers)
             ended = time.monotonic()
-        _say(f"stopped ({time.monotonic() - ended:.1f} s)")
+        tell(f"stopped ({time.monotonic() - ended:.1f} s)")
     return code
 
 
@@ -42,11 +42,11 @@ def _run(command: Sequence[str], wanted: Sequence[str], errand: _Errand, servers
     for name in wanted:
         began = time.monotonic()
         try:
-            provided = servers.enter_context(offers(os.environ)[name](_say))
+            provided = servers.enter_context(offers(os.environ)[name](tell))
         except ServerTrouble as trouble:
-            _say(str(trouble))
+            tell(str(trouble))
             return _NO_SERVER
-        _say(f"{provided.what} ({time.monotonic() - began:.1f} s)")
+        tell(f"{provided.what} ({time.monotonic() - began:.1f} s)")
         variables |= provided.variables
         if errand.signal is not None:
             return _BY_SIGNAL + errand.signal
@@ -72,7 +72,7 @@ class _Errand:
         try:
             process = subprocess.Popen(command, env={**os.environ, **variables}, process_group=0)
         except OSError as problem:
-            _say(f"cannot run {command[0]}: {problem.strerror}")
+            tell(f"cannot run {command[0]}: {problem.strerror}")
             guardian.release()
             return 127 if isinstance(problem, FileNotFoundError) else 126
         try:
@@ -104,8 +104,3 @@ def _signal_group(leader: int, number: int) -> None:
         os.killpg(leader, number)
     except (ProcessLookupError, PermissionError):
         return
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(f"servers: {line}\n")
-    sys.stderr.flush()
