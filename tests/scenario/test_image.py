@@ -19,6 +19,8 @@ from packaging.utils import canonicalize_name
 from tests.scenario.confined import USER
 from tests.scenario.image import Image
 from tests.scenario.installing import ROOT, product_files, version
+from tests.servers.places import free_port
+from tests.unit.deploy.reading import health_command
 
 pytestmark = pytest.mark.skipif(
     not (ROOT / "Makefile").exists(), reason="an unpacked sdist has no folders at the root"
@@ -98,8 +100,12 @@ def test_an_app_is_loaded_from_a_read_only_place(image: Image) -> None:
 
 
 def test_it_works_and_stops_by_the_signal_it_names(image: Image, tmp_path: Path) -> None:
-    """A whole process, with its store in /tmp: it becomes ready, and on SIGTERM it ends in order."""
-    environment = {"TIDEWHEEL_STORE": "sqlite:////tmp/tidewheel.db"}
+    """A whole process, with its store in /tmp: it becomes ready and healthy, and on SIGTERM ends in order."""
+    port = free_port()
+    environment = {
+        "TIDEWHEEL_STORE": "sqlite:////tmp/tidewheel.db",
+        "TIDEWHEEL_HEALTH": f"127.0.0.1:{port}",
+    }
     command = image.command(["up", "order.py:app", "--json"], environment=environment, mounts=APP)
     log = tmp_path / "log"
 
@@ -108,10 +114,12 @@ def test_it_works_and_stops_by_the_signal_it_names(image: Image, tmp_path: Path)
         assert process.stdout is not None
         with process.stdout:
             was_ready = any('"ready"' in line for line in process.stdout)
+            healthy = image.execute(*health_command(port))
             process.send_signal(signal.SIGTERM)
             last_words = process.stdout.read()
         code = process.wait(60)
 
     assert code == 0, log.read_text("utf-8")
     assert was_ready
+    assert healthy.returncode == 0, healthy.stderr
     assert '"stopped"' in last_words
