@@ -263,7 +263,9 @@ class SignalReceived(_Event, frozen=True, kw_only=True):
 class ExecutionAwaiting(_Event, frozen=True, kw_only=True):
     """Nothing in the code can move until something it waits on arrives.
 
-    A wait on very many promises lists the first of them and says ``truncated``.
+    A wait on very many promises lists the first of them and says ``truncated``. In a run that was started by
+    name, which does not say which code that is, the first wait does: ``version`` and ``component_digest`` are
+    those of the code that came this far.
     """
 
     category: ClassVar[Category] = Category.CONTROL_FLOW
@@ -273,6 +275,8 @@ class ExecutionAwaiting(_Event, frozen=True, kw_only=True):
     signal_promise_id: Path | UnsetType = UNSET
     signals: list[SignalWait] = []
     truncated: bool | UnsetType = UNSET
+    version: str | UnsetType = UNSET
+    component_digest: str | UnsetType = UNSET
 
 
 class ExecutionResumed(_Event, frozen=True, kw_only=True):

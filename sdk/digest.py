@@ -16,6 +16,8 @@ from typing import Final
 
 from tidewheel.sdk.source import FunctionNode, function_source, plain_function
 
+#: Of a digest, so much is shown to people.
+DIGEST_SHOWN: Final = 12
 #: Not code: where a node is, what a type checker reads, and the ``u`` of ``u"..."``.
 _LEFT_OUT: Final = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
 _DOCUMENTED: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)

@@ -220,8 +220,16 @@ def _delivers(page: Page, event: ev.SignalDelivered, _entry: ev.Entry) -> None:
     page.run.deliveries = max(page.run.deliveries, event.delivery_id)
 
 
-def _opens(page: Page, _event: ev.ExecutionStarted, entry: ev.Entry) -> None:
+def _opens(page: Page, event: ev.ExecutionStarted, entry: ev.Entry) -> None:
     page.run.segment_seq = entry.run_seq
+    page.run.version, page.run.digest = event.version, event.component_digest
+
+
+def _waits(page: Page, event: ev.ExecutionAwaiting, _entry: ev.Entry) -> None:
+    if event.version is not UNSET:
+        page.run.version = event.version
+    if event.component_digest is not UNSET:
+        page.run.digest = event.component_digest
 
 
 def _continues(page: Page, event: ev.ExecutionContinued, _entry: ev.Entry) -> None:
@@ -251,6 +259,7 @@ _EFFECTS: dict[type[ev.Event], Effect] = {
     ev.PromiseCreated: _promises,
     ev.SignalDelivered: _delivers,
     ev.ExecutionStarted: _opens,
+    ev.ExecutionAwaiting: _waits,
     ev.ExecutionContinued: _continues,
     ev.ExecutionCompleted: _ends,
     ev.ExecutionFailed: _ends,

@@ -1,8 +1,9 @@
 """What becomes of the moves of an activation: which step goes where.
 
 *Inline*: this worker has the function and room for it, so it executes it after the commit, without a
-queue in between. *Queued*: it is published to the step's queue. A child run is started by the
-same commit. The choice is recorded on the event.
+queue in between. *Queued*: it is published to the step's queue. A step with a queue other than its run's
+is always queued: who takes over the run need not serve that queue. A child run is started by the same
+commit. The choice is recorded on the event.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ _CLOSING = (*ev.TERMINAL, ev.ExecutionContinued)
 class Orders:
     """The events to append, and what to do once they are committed."""
 
+    #: The run's own.
+    queue: str
     events: list[ev.Event] = field(default_factory=list)
     inline: list[ev.InvokeScheduled] = field(default_factory=list)
     children: dict[str, ChildStart] = field(default_factory=dict)
@@ -46,9 +49,11 @@ class Orders:
         return any(isinstance(event, ev.ExecutionContinued) for event in self.events)
 
 
-def give_orders(services: Services, execution: Execution, activation: Activation | None, seq: int) -> Orders:
-    """Decide about everything the code asked for; *seq* is the last event of its journal."""
-    orders = Orders()
+def give_orders(
+    services: Services, execution: Execution, activation: Activation | None, *, seq: int, queue: str
+) -> Orders:
+    """Decide about everything the code asked for; *seq* is its journal's last event, *queue* its run's."""
+    orders = Orders(queue=queue)
     if activation is None:
         return orders
     refused = _too_long(services, execution, seq, seq + len(activation.events)) or _too_large(
@@ -68,12 +73,12 @@ def _decide(services: Services, orders: Orders, event: ev.InvokeScheduled) -> ev
         _start_child(services, orders, event)
         return event
     is_here = event.kind == "operation" or event.function_name in services.app.tasks
-    if is_here and not _is_ours(services, event):
-        is_here = False  # it is meant for other workers, with other resources
     if not is_here and _is_ours(services, event):
         event = replace(event, dispatch="inline")
         orders.facts.append(not_included(services, event, "task"))
         return event
+    if event.queue is not UNSET and event.queue != orders.queue:
+        is_here = False  # it is meant for other workers, with other resources, though this may be one of them
     may_queue = event.kind != "operation"
     tasks = services.app.tasks
     ordered = [tasks.get(one.function_name) for one in orders.inline]

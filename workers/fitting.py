@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import UNSET
+from msgspec.structs import replace
+
 from tidewheel.broker.errors import BrokerUnavailable, Unroutable
 from tidewheel.broker.protocol import Delivery
 from tidewheel.broker.topology import sticky_queue
 from tidewheel.broker.work_items import RunHint, to_queue
+from tidewheel.journal import events as ev
 from tidewheel.sdk.app import App
+from tidewheel.sdk.definitions import WorkflowDefinition
+from tidewheel.sdk.digest import DIGEST_SHOWN
 from tidewheel.store.append import Park
 from tidewheel.store.protocol import Loaded
-from tidewheel.store.records import RunRecord, StepRecord
+from tidewheel.store.records import RunRecord, StepRecord, WorkerRecord
+from tidewheel.workers.lifeline import is_gone
 from tidewheel.workers.services import Services
+
+#: Workers that a hint is offered to.
+PASSED_ON_MAX = 3
 
 
 def misfit(app: App, run: RunRecord) -> Park | None:
@@ -32,9 +42,60 @@ def misfit(app: App, run: RunRecord) -> Park | None:
         )
         return Park(kind="needs_version", reason=reason)
     if definition.pin == "digest" and run.digest and run.digest != definition.digest:
-        reason = f"the run needs the code {run.digest[:12]} of {run.workflow!r}; this worker has other code"
+        reason = (
+            f"the run needs the code {run.digest[:DIGEST_SHOWN]} of {run.workflow!r}; "
+            f"this worker has {definition.digest[:DIGEST_SHOWN]}"
+        )
         return Park(kind="needs_version", reason=reason)
     return None
+
+
+async def pass_on(services: Services, loaded: Loaded) -> bool:
+    """Pass the hint on to a worker that has the code which the run needs; False if there is none."""
+    run = loaded.run
+    others = [
+        worker.worker_id
+        for worker in await services.store.workers()
+        if worker.alive_until > loaded.now and not is_gone(worker) and _fits(services.app, run, worker)
+    ]
+    if not others:
+        return False
+    first = int(services.chance.random() * len(others))
+    for worker_id in (others[first:] + others[:first])[:PASSED_ON_MAX]:
+        if await forward(services, run, worker_id):
+            return True
+    return False
+
+
+def _fits(app: App, run: RunRecord, worker: WorkerRecord) -> bool:
+    """Tell whether *worker* has what this one lacks: then it does not pass the run on for the same reason."""
+    if worker.namespace != run.namespace or run.queue not in worker.queues:
+        return False
+    here = app.workflows.get(run.workflow)
+    by_digest = here is not None and here.pin == "digest" and bool(run.digest)
+    return any(
+        name == run.workflow
+        and (not run.version or version == run.version)
+        and (not by_digest or digest == run.digest)
+        for name, version, digest in worker.workflows
+    )
+
+
+def pinned(events: Sequence[ev.Event], definition: WorkflowDefinition, *, is_first: bool) -> list[ev.Event]:
+    """Return *events* of an activation, saying by which code a run goes on whose start does not say it.
+
+    Its first wait does, and the start of each further segment.
+    """
+    return [_stamped(event, definition, is_first=is_first) for event in events]
+
+
+def _stamped(event: ev.Event, definition: WorkflowDefinition, *, is_first: bool) -> ev.Event:
+    version, digest = definition.version, definition.digest
+    if isinstance(event, ev.ExecutionStarted) and not event.component_digest:
+        return replace(event, version=version, component_digest=digest)
+    if isinstance(event, ev.ExecutionAwaiting) and is_first:
+        return replace(event, version=version or UNSET, component_digest=digest)
+    return event
 
 
 def lost_its_owner(step: StepRecord, loaded: Loaded, held: Sequence[Delivery]) -> bool:

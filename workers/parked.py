@@ -50,7 +50,7 @@ class ParkedRuns:
     def _is_worth_a_try(self, run: RunRecord, worker: WorkerRecord) -> bool:
         if run.parked == "quarantine" or (run.key, worker.worker_id, run.last_seq) in self._tried:
             return False
-        if worker.namespace != run.namespace:
+        if worker.namespace != run.namespace or run.queue not in worker.queues:
             return False
         return any(
             name == run.workflow

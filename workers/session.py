@@ -57,7 +57,7 @@ class Turn:
 
     facts: tuple[Fact, ...] = ()
     activation: Activation | None = None
-    orders: Orders = field(default_factory=Orders)
+    orders: Orders = field(default_factory=lambda: Orders(queue=""))
     moves: Moves | None = None
     park: Park | None = None
     #: What the store said; None where there was nothing to append.
@@ -224,15 +224,23 @@ class Session:
 
     async def _is_for_us(self, loaded: Loaded) -> bool:
         """Tell whether this worker is the one to go on with the run, with code that fits."""
+        if loaded.run.queue not in self._services.config.queues:
+            # It came over this worker's own queue, or from one that gave up on its: it is for other workers.
+            self._services.postman.send([publication_of(Hint(run=self.run, queue=loaded.run.queue))])
+            self.drop()
+            return False
         elsewhere = fitting.live_owner(loaded, self._services.worker_id, self._held)
         if elsewhere is not None and await fitting.forward(self._services, loaded.run, elsewhere):
             self.drop()
             return False
         misfit = fitting.misfit(self._services.app, loaded.run)
-        if misfit is not None:
+        if misfit is None:
+            return True
+        if await fitting.pass_on(self._services, loaded):
+            self.drop()
+        else:
             await self._park(misfit)
-            return False
-        return True
+        return False
 
     async def _set_aside(self) -> None:
         """The run is parked: its code is not shown anything, but what happened here is still written."""
@@ -249,8 +257,8 @@ class Session:
         self._steps.after_commit(answer, facts)
 
     async def _park(self, mark: Park) -> None:
-        logger.warning("run %s is parked (%s): %s", self.run.run_id, mark.kind, mark.reason)
         await self._services.append(Append(run=self.run, mark=mark))
+        logger.warning("run %s is parked (%s): %s", self.run.run_id, mark.kind, mark.reason)
         self.drop()
 
     # Show
@@ -315,9 +323,12 @@ class Session:
             self._is_cold = False
         turn.park = self._parks(execution, turn.activation)
         if turn.park is None:
-            turn.orders = give_orders(self._services, execution, turn.activation, self._seq)
+            assert self._queue is not None
+            turn.orders = give_orders(
+                self._services, execution, turn.activation, seq=self._seq, queue=self._queue
+            )
         abandoned = execution.abandoned.keys()
-        events = turn.orders.events
+        events = turn.orders.events = self._pinned(execution, turn.orders.events)
         turn.moves = Moves(
             expected=self._token,
             token=self._services.chance.bytes() if events else self._token,
@@ -329,6 +340,14 @@ class Session:
             abandoned=tuple(abandoned - self._abandoned),
             wanted=tuple(self._abandoned - abandoned),
         )
+
+    def _pinned(self, execution: Execution, events: list[ev.Event]) -> list[ev.Event]:
+        """Say by which code the run goes on, where its start does not."""
+        started = execution.history.started
+        if not events or started is None or started.component_digest:
+            return events
+        definition = self._services.app.workflows[started.workflow]
+        return fitting.pinned(events, definition, is_first=not self._token)
 
     def _parks(self, execution: Execution, activation: Activation | None) -> Park | None:
         """A run whose code no longer fits may wait for a fixed deploy instead of failing."""

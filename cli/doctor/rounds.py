@@ -17,7 +17,7 @@ from tidewheel.broker.work_items import RunHint, to_workers
 from tidewheel.cli.connecting import Link
 from tidewheel.cli.doctor.findings import Report
 from tidewheel.cli.runs.starting import unserved
-from tidewheel.cli.runs.words import mend, parked_reason
+from tidewheel.cli.runs.words import having, mend, parked_reason
 from tidewheel.cli.timeline.text import counted, duration
 from tidewheel.store.append import Append, Park, Unpark
 from tidewheel.store.errors import Unreadable
@@ -101,7 +101,10 @@ class Rounds:
     def _look_at_parking(self, run: RunRecord) -> None:
         if run.parked is not None:
             message = f"run {run.run_id} is parked ({run.parked}): {parked_reason(run)}"
-            self._report.find("parked", message, mend(run), run_id=run.run_id)
+            advice = mend(run)
+            if run.parked == "needs_version":
+                advice += f"; {having(run, self._alive)}"
+            self._report.find("parked", message, advice, run_id=run.run_id)
             return
         problem = unserved(run.workflow, run.queue, self._alive) if self._alive else None
         if problem is not None:

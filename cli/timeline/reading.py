@@ -264,6 +264,8 @@ def waits(event: ev.ExecutionAwaiting) -> list[tuple[str, str]]:
 
 def _awaiting(run: Reader, event: ev.ExecutionAwaiting) -> list[Lane]:
     """A wait for a signal has no event of its own: it lasts as long as suspensions list it."""
+    if event.version is not UNSET:
+        run.version = text.name(event.version)
     listed = dict(waits(event))
     for path in run.signals - listed.keys():
         run.settle(path, "cancelled")

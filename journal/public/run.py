@@ -63,6 +63,11 @@ def execution_started(fold: PublicFold, entry: ev.Entry, event: ev.ExecutionStar
     return run_admitted(fold, entry, event) if event.admission == "now" else (fold, None)
 
 
+def execution_awaiting(fold: PublicFold, _entry: ev.Entry, event: ev.ExecutionAwaiting) -> Outcome:
+    """Nothing; where it says `version`, that is the `planVersion` of what follows."""
+    return fold if event.version is UNSET else replace(fold, plan_version=event.version), None
+
+
 def run_admitted(fold: PublicFold, entry: ev.Entry, _: object) -> Outcome:
     """`RunStarted`, unless the run has started."""
     if fold.started_id is not None:

@@ -25,6 +25,7 @@ Handler: TypeAlias = Callable[[PublicFold, ev.Entry, Any], Outcome]
 
 HANDLERS: Final[dict[type[ev.Event], Handler]] = {
     ev.ExecutionStarted: run.execution_started,
+    ev.ExecutionAwaiting: run.execution_awaiting,
     ev.RunAdmitted: run.run_admitted,
     **dict.fromkeys(run.RUN_EVENTS, run.as_the_table_says),
     ev.InvokeScheduled: steps.scheduled,

@@ -35,6 +35,8 @@ def serve(folder: str, *, keeper: bool, mutant: str | None, config: dict[str, An
     sqlite_file.BUSY_S = BUSY_S
     Shop.folder, Shop.ledger = Path(folder), Ledger(Path(folder))
     app.include(crunching.app)
+    if "queues" in config:
+        config = {**config, "queues": tuple(config["queues"])}
     asyncio.run(_serve(Path(folder), keeper=keeper, config=WorkerConfig(**config)))
 
 

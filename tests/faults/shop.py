@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 from tests.faults.ledger import Ledger
 from tidewheel import App, Context, Retry, StepFailed, current_task
@@ -260,4 +261,60 @@ async def long(ctx: Context, count: int) -> int:
     """Very many steps one after the other."""
     for _ in range(count):
         await ctx.invoke(idle)
+    return count
+
+
+@app.task(retry=Retry(max_attempts=6, initial=0.01, jitter=0.0))
+async def labour(name: str) -> Any:
+    """Say how far it came, again and again, until the test lets it end; then say where it began."""
+    Shop.ledger.write(name)
+    task = current_task()
+    began_at = done = task.last_heartbeat or 0
+    while not _is_let(name):
+        done += 1
+        task.heartbeat(done)
+        (Shop.folder / f"{name}.done").write_text(str(done))
+        await asyncio.sleep(0.02)
+    return began_at
+
+
+@app.task(retry=Retry(max_attempts=6, initial=0.01, jitter=0.0), inline=False)
+async def labour_far(name: str) -> Any:
+    """As ``labour``, over the queue."""
+    return await labour(name)
+
+
+@app.workflow
+async def laborious(ctx: Context, name: str) -> Any:
+    """A long step."""
+    return await ctx.invoke(labour, name)
+
+
+@app.workflow
+async def laborious_far(ctx: Context, name: str) -> Any:
+    """A long step, over the queue."""
+    return await ctx.invoke(labour_far, name)
+
+
+@app.workflow
+async def busy_and_signalled(ctx: Context, name: str, count: int) -> int:
+    """Take a step with each signal, while another step is under way."""
+    held = ctx.start(wait_for, name)
+    for number in range(count):
+        await ctx.signal("go")
+        await ctx.invoke(note, f"{name} {number}")
+    await held
+    return count
+
+
+@app.task(queue="gpu", retry=Retry(max_attempts=6, initial=0.01, jitter=0.0))
+async def render(name: str) -> str:
+    """A step for workers with other resources."""
+    return await wait_for(name)
+
+
+@app.workflow
+async def filming(ctx: Context, name: str, count: int) -> int:
+    """Steps for other workers, side by side."""
+    await asyncio.gather(*(ctx.invoke(render, f"{name} {number}") for number in range(count)))
     return count

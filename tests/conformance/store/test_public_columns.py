@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.conformance.store.driving import NOW, Run, began, done, ends, failed, ok, signal, task
+from tests.conformance.store.driving import NOW, Run, began, done, ends, failed, ok, resumes, signal, task
 from tests.conformance.store.inside import Inside, PublicColumns
 from tidewheel.journal import events as ev
 from tidewheel.journal.public import PublicFold, publish
@@ -194,3 +194,24 @@ async def test_a_commit_owes_the_bus_one_range(inside: Inside, run: Run) -> None
     await run.tell(done("0"), done("1"))
 
     assert inside.outbox(run.ref) == [(0, 0), (5, 8)]
+
+
+async def test_the_version_that_a_wait_tells_is_the_runs_from_there_on(inside: Inside) -> None:
+    """A start by name has none: the first wait says which code began the run, later segments theirs."""
+    run = Run(inside.store, "by-name")
+    await run.start()
+    before = await run.record()
+    wait = ev.ExecutionAwaiting(waiting_on=["0"], kind="single", version="7", component_digest="d7")
+    await run.move(task("0"), wait)
+    pinned = await run.record()
+    await run.tell(done("0"))
+    await run.see()
+    following = ev.ExecutionStarted(workflow="shop", version="8", component_digest="d8")
+    await run.move(resumes("0"), ev.ExecutionContinued(next_position=1), following)
+    await run.move(task("1"))
+    await run.tell(done("1"))
+
+    continued = await run.record()
+    versions = [(one.version, one.digest) for one in (before, pinned, continued)]
+    assert versions == [("", ""), ("7", "d7"), ("8", "d8")]
+    await check(inside, run)
