@@ -19,7 +19,7 @@ from tests.servers.postgres import ACCOUNT
 Trouble: TypeAlias = Callable[[Fleet], contextlib.AbstractContextManager[None]]
 
 #: A user as operators make them, whose connections can be limited; superusers' cannot.
-USER, PASSWORD = "limited", "limited"  # noqa: S105 - of a private server
+USER, PASSWORD = "limited", "limited"
 #: The room on a disk that can be filled: enough for a database, and soon gone.
 DISK_MB = 48
 
@@ -101,6 +101,14 @@ def small_disk(folder: Path) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(place)], check=False)  # noqa: S607 - as found
 
 
+def move_to(disk: Path, fleet: Fleet) -> None:
+    """Let the fleet's database be on *disk*; nobody may be connected to it."""
+    name = fleet.direct[0].rpartition("/")[2]
+    with psycopg.connect(fleet.servers.postgres.url, autocommit=True) as connection:
+        connection.execute(f"CREATE TABLESPACE small LOCATION '{disk}'".encode())
+        connection.execute(f"ALTER DATABASE {name} SET TABLESPACE small".encode())
+
+
 @contextlib.contextmanager
 def full(disk: Path) -> Iterator[None]:
     """Let there be no room left on *disk* (35)."""
@@ -119,7 +127,7 @@ def _alter(fleet: Fleet, change: str) -> None:
     """Change the database for its coming sessions, and end those that there are."""
     name = fleet.direct[0].rpartition("/")[2]
     with psycopg.connect(fleet.servers.postgres.url, autocommit=True) as connection:
-        connection.execute(sql.SQL("ALTER DATABASE {} {}").format(sql.Identifier(name), sql.SQL(change)))  # type: ignore[arg-type]  # our own words
+        connection.execute(sql.SQL("ALTER DATABASE {} {}").format(sql.Identifier(name), sql.SQL(change)))
         connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,)
         )
