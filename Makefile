@@ -23,11 +23,13 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/installed
 PYTEST := $(PY) -m pytest -q
 UV_VERSION := 0.13.7
+RESOLVE := build/lock/bin/uv pip compile --universal --python-version 3.11 --quiet --generate-hashes \
+	--no-emit-index-url --no-annotate --no-header --no-config --no-cache --system-certs
 
 # What a user's shell exports must not change what runs here.
 unexport PYTHONPATH PYTHONHOME PYTHONSTARTUP PYTHONWARNINGS PYTHONOPTIMIZE PYTHONSAFEPATH VIRTUAL_ENV
 unexport PYTEST_ADDOPTS PYTEST_PLUGINS MYPYPATH COVERAGE_FILE PIP_USER PIP_TARGET PIP_PREFIX FORCE_COLOR COLUMNS
-unexport TIDEWHEEL_STORE TIDEWHEEL_BROKER TIDEWHEEL_NAMESPACE
+unexport TIDEWHEEL_STORE TIDEWHEEL_STORE_FILE TIDEWHEEL_BROKER TIDEWHEEL_BROKER_FILE TIDEWHEEL_NAMESPACE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 export PIP_ROOT_USER_ACTION := ignore
@@ -138,7 +140,7 @@ docs: $(STAMP)  ## write the generated pages again
 	@mkdir -p build
 	@$(PY) -m tidewheel.journal.document > build/journal.md && mv build/journal.md docs/journal.md
 	@$(PY) -m tidewheel.sdk.settings_page tidewheel.workers.config:WorkerConfig \
-		tidewheel.workers.config:KeeperConfig > build/configuration.md
+		tidewheel.workers.config:KeeperConfig tidewheel.workers.config:ProcessConfig > build/configuration.md
 	@mv build/configuration.md docs/configuration.md
 
 .PHONY: format
@@ -151,15 +153,17 @@ wheel: $(STAMP)  ## build the sdist and the wheel into dist/
 	@$(PY) -m build --no-isolation --outdir dist
 
 .PHONY: lock
-lock:  ## pin the development environment again (requirements/dev.lock)
+lock:  ## pin all dependencies again (requirements/): to develop, to run, to build a wheel
 	@echo "Resolving the dependencies of pyproject.toml"
 	@rm -rf build/lock && "$(PYTHON)" -m venv build/lock
 	@build/lock/bin/python -m pip install --quiet uv==$(UV_VERSION)
-	@build/lock/bin/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --upgrade --quiet \
-		--generate-hashes --no-emit-index-url --no-annotate --no-header --no-config --no-cache --system-certs \
-		--output-file build/lock/dev.lock
-	@{ head -n 1 requirements/dev.lock; cat build/lock/dev.lock; } > build/lock/headed.lock
-	@mv build/lock/headed.lock requirements/dev.lock && rm -rf build/lock
+	@$(RESOLVE) pyproject.toml --group dev --upgrade --output-file build/lock/dev.lock
+	@$(RESOLVE) pyproject.toml --constraint build/lock/dev.lock --output-file build/lock/runtime.lock
+	@$(RESOLVE) --group build --constraint build/lock/dev.lock --output-file build/lock/build.lock
+	@for name in dev runtime build; do \
+		{ head -n 1 requirements/$$name.lock; cat build/lock/$$name.lock; } > build/lock/headed.lock && \
+		mv build/lock/headed.lock requirements/$$name.lock || exit 1; done
+	@rm -rf build/lock
 
 .PHONY: clean
 clean:  ## remove .venv, caches and build results

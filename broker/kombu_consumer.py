@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple
 
 from tidewheel.broker.errors import BrokerUnavailable
-from tidewheel.broker.kombu_wire import Target, Wire, WireMessage, our_errors, read_message
+from tidewheel.broker.kombu_types import WireMessage
+from tidewheel.broker.kombu_wire import Target, Wire, our_errors, read_message
 from tidewheel.broker.message import Message
 from tidewheel.journal.errors import TidewheelError
 
@@ -188,12 +188,7 @@ class KombuConsumer:
         try:
             batch: list[KombuDelivery] = []
             wire.channel.basic_qos(0, self._prefetch, False)  # noqa: FBT003 - AMQP's order
-            wire.channel.basic_consume(
-                queue=self.queue,
-                no_ack=False,
-                callback=lambda raw: batch.append(KombuDelivery(self, raw)),
-                consumer_tag=str(uuid.uuid4()),
-            )
+            wire.consume(self.queue, lambda raw: batch.append(KombuDelivery(self, raw)))
             self._wire = wire
             self._post(self._have_opened)
             while not self._stopping:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote, urlsplit
 
 from tidewheel.journal.errors import InvalidRequest
@@ -16,6 +16,13 @@ _RABBITMQ = frozenset({"amqp", "amqps"})
 _SQLITE = frozenset({"sqlite", "sqlite3"})
 
 _of_this_process: list[MemoryBroker] = []
+
+
+class BrokerOpener(Protocol):
+    """Opens the broker of a URL: ``open_broker``, or ``open_kombu_broker``."""
+
+    def __call__(self, url: str, *, store_url: str) -> Broker:
+        """Return the broker at *url*."""
 
 
 def open_broker(url: str, *, store_url: str) -> Broker:
@@ -37,6 +44,16 @@ def open_broker(url: str, *, store_url: str) -> Broker:
     if scheme in _RABBITMQ:
         return _rabbitmq(url)
     return _foreign(url, scheme)
+
+
+def open_kombu_broker(url: str, *, store_url: str) -> Broker:
+    """Return the broker at *url* as ``open_broker`` does, but RabbitMQ too through kombu."""
+    if url.partition("://")[0].lower() not in _RABBITMQ:
+        return open_broker(url, store_url=store_url)
+    from tidewheel.broker.kombu_bridge import KombuBroker  # noqa: PLC0415 - kombu takes long to import
+    from tidewheel.broker.kombu_rabbitmq import rabbitmq  # noqa: PLC0415 - as above
+
+    return KombuBroker(rabbitmq(url))
 
 
 def _memory() -> MemoryBroker:

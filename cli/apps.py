@@ -37,6 +37,7 @@ def load(reference: str, *, warn: bool) -> App:
         module = _from_file(Path(place)) if place.endswith(".py") else _from_name(place)
     found = vars(module).get(name)
     if isinstance(found, App):
+        found.home = module
         return found
     problem = f"{place} has no {name!r}" if found is None else f"{name!r} in {place} is not an App"
     apps = [key for key, value in vars(module).items() if isinstance(value, App)]

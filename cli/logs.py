@@ -10,6 +10,7 @@ import contextlib
 import datetime as dt
 import json
 import logging
+import os
 import traceback
 from collections.abc import Iterator
 from typing import Any, Final, TextIO
@@ -24,18 +25,26 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 
 
 class LineFormatter(logging.Formatter):
-    """A line for people: the time, the level where it matters, and the message."""
+    """A line for people: the time, which process where there are several, the level where it matters."""
+
+    def __init__(self, process: str | None = None) -> None:
+        super().__init__()
+        self._of = "" if process is None else f"[{process} {os.getpid()}] "
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line; a traceback follows it on lines of its own."""
         at = dt.datetime.fromtimestamp(record.created).astimezone()
         level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
-        line = f"{at:%H:%M:%S} {level}{record.getMessage()}"
+        line = f"{at:%H:%M:%S} {self._of}{level}{record.getMessage()}"
         return line + ("" if not record.exc_info else "\n" + self.formatException(record.exc_info))
 
 
 class JsonFormatter(logging.Formatter):
     """A JSON object on one line; what a record says in ``fields`` becomes keys of it."""
+
+    def __init__(self, process: str | None = None) -> None:
+        super().__init__()
+        self._of = {} if process is None else {"process": process, "pid": os.getpid()}
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the object."""
@@ -45,6 +54,7 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
+            **self._of,
             **getattr(record, "fields", {}),
         }
         if record.exc_info:
@@ -72,10 +82,13 @@ class WarningHandler(logging.Handler):
 
 
 @contextlib.contextmanager
-def of_a_service(stream: TextIO, *, level: str, as_json: bool) -> Iterator[None]:
-    """Write the log of a process that goes on for long to *stream*, from *level* up."""
+def of_a_service(stream: TextIO, *, level: str, as_json: bool, process: str | None = None) -> Iterator[None]:
+    """Write the log of a process that goes on for long to *stream*, from *level* up.
+
+    Where several write to the same stream, each line says which *process* it is of.
+    """
     handler = LogHandler(stream)
-    handler.setFormatter(JsonFormatter() if as_json else LineFormatter())
+    handler.setFormatter(JsonFormatter(process) if as_json else LineFormatter(process))
     with _installed(handler, level.upper()):
         yield
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from types import ModuleType
 from typing import Any, Literal, TypeVar, cast, overload
 
 from tidewheel.journal.errors import InvalidRequest
@@ -15,6 +16,7 @@ from tidewheel.sdk.definitions import (
     TaskDefinition,
     WorkflowDefinition,
     attach,
+    refuse_process,
     task_hints,
     workflow_definition,
     workflow_hints,
@@ -49,6 +51,8 @@ class App:
         self.name = check_name(name, "app")
         self.tasks: dict[str, TaskDefinition] = {}
         self.workflows: dict[str, WorkflowDefinition] = {}
+        #: The module that has the app as it is executed, if that is known: processes for tasks import it.
+        self.home: ModuleType | None = None
         self._policy = Policy(strict_inputs=strict_inputs, allow_orphans=allow_orphans)
         if on_violation not in ("fail", "park"):
             message = f"on_violation={on_violation!r}: write 'fail' or 'park'"
@@ -72,13 +76,15 @@ class App:
         raises: Iterable[type[Exception]] = ...,
         transactional: bool = ...,
         inline: bool = ...,
+        process: bool = ...,
     ) -> Callable[[F], F]: ...
     def task(self, *functions: Any, **options: Any) -> Any:
         """Register a plain function, sync or async, as a task; it stays callable as it is.
 
         *timeout* is from start to close of one attempt. *raises* lists the exception classes
         that reach the workflow as themselves. *on_exhausted* is what happens when the attempts
-        are spent: the error is raised in the workflow, or the step is parked for an operator.
+        are spent: the error is raised in the workflow, or the step is parked for an operator. With
+        *process* a plain function is executed in a process of its own, which suits what needs the CPU.
         """
         if functions:
             (fn,) = functions
@@ -161,8 +167,11 @@ class App:
         raises: Iterable[type[Exception]] = (),
         transactional: bool = False,
         inline: bool = True,
+        process: bool = False,
     ) -> None:
         hints = task_hints(fn)
+        if process:
+            refuse_process(fn, transactional=transactional)
         if on_exhausted not in ("raise", "park"):
             message = f"on_exhausted={on_exhausted!r}: write 'raise' or 'park'"
             raise InvalidRequest(message)
@@ -182,6 +191,7 @@ class App:
             raises=_exception_classes(raises),
             transactional=transactional,
             inline=inline,
+            process=process,
         )
         self._refuse_taken(self.tasks, definition, "task")
         attach(fn, definition)

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
-from tidewheel.broker.opening import open_broker
+from tidewheel.broker.opening import BrokerOpener, open_broker
 from tidewheel.broker.protocol import Broker
 from tidewheel.journal.ids import check_name, check_run_id
 from tidewheel.sdk.connection import Connection
@@ -51,11 +51,13 @@ class Client:
         *,
         limits: Limits | None = None,
         token_bytes: Callable[[int], bytes] = secrets.token_bytes,
+        broker_opener: BrokerOpener = open_broker,
     ) -> Self:
         """Connect to *store* and *broker*: URLs, else ``TIDEWHEEL_*``, else the embedded default.
 
         Objects are used as they are and stay the caller's to close. The store has to be there;
-        a broker that is away only makes things slower. *token_bytes* gives chance.
+        a broker that is away only makes things slower. *token_bytes* gives chance; *broker_opener* opens
+        the broker's URL.
         """
         settings = ConnectionSettings.from_environment(
             store=store if isinstance(store, str) else None,
@@ -72,7 +74,7 @@ class Client:
             else:
                 the_store = store
             if broker is None or isinstance(broker, str):
-                the_broker = open_broker(settings.broker, store_url=settings.store)
+                the_broker = broker_opener(settings.broker, store_url=settings.store)
                 opened.push_async_callback(the_broker.close)
             else:
                 the_broker = broker

@@ -33,6 +33,8 @@ class TaskDefinition:
     raises: tuple[type[Exception], ...] = ()
     transactional: bool = False
     inline: bool = True
+    #: Executed in a process of its own.
+    process: bool = False
 
     def schedule(self, given: list[Any], options: CallOptions) -> ev.InvokeScheduled:
         """The event that asks for this task, before it has an identity."""
@@ -150,6 +152,25 @@ def task_hints(fn: Callable[..., Any]) -> Hints:
         message = f"{_named(fn)} is a generator: a task returns one result"
         raise InvalidRequest(message)
     return signature_hints(fn, skip=0)
+
+
+def refuse_process(fn: Callable[..., Any], *, transactional: bool) -> None:
+    """Refuse a task that cannot be executed in another process."""
+    if inspect.iscoroutinefunction(fn):
+        message = f"{_named(fn)} is async, and process=True executes plain functions: leave one of them out"
+        raise InvalidRequest(message)
+    if transactional:
+        message = (
+            f"{_named(fn)}: its database connection belongs to the worker's process, so a transactional "
+            "task cannot have process=True; compute in one task and write in another"
+        )
+        raise InvalidRequest(message)
+    if "<" in fn.__qualname__ or not fn.__module__:  # <lambda>, or f.<locals>.g
+        message = (
+            f"{fn.__qualname__} cannot be imported by another process, which process=True asks for: "
+            "define it at the top of a module"
+        )
+        raise InvalidRequest(message)
 
 
 def workflow_hints(fn: Callable[..., Any]) -> Hints:

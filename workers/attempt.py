@@ -2,7 +2,8 @@
 
 An attempt always comes to a result, a value or an error; only being cancelled by whoever started
 it leaves it without one. Plain functions run in threads; a thread cannot be stopped, so one that
-outlasts its limit goes on without effect: its result is late.
+outlasts its limit goes on without effect: its result is late. Those that ask for a process have one,
+which is killed (``task_pool``).
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from msgspec import UNSET
 
@@ -24,6 +25,8 @@ from tidewheel.sdk.definitions import TaskDefinition
 from tidewheel.sdk.failures import error_of
 from tidewheel.sdk.limits import Limits
 from tidewheel.workers.outcomes import timed_out
+
+T = TypeVar("T")
 
 
 class Threads(Protocol):
@@ -53,9 +56,10 @@ class Pulse:
     def beat(self, details: Any) -> None:
         """The body, in whichever thread, says that it is alive."""
         encoded = payload.encode(details, where="heartbeat details")
-        self._loop.call_soon_threadsafe(self._heard, encoded)
+        self._loop.call_soon_threadsafe(self.heard, encoded)
 
-    def _heard(self, details: Any) -> None:
+    def heard(self, details: Any) -> None:
+        """Take notice of a heartbeat, in the loop's own thread."""
         self.last = self._loop.time()
         self._on_beat(details)
 
@@ -77,15 +81,27 @@ async def execute(
     threads: Threads,
 ) -> ev.Result:
     """Execute one attempt and return its result, or the error it failed with."""
-    body = asyncio.ensure_future(contextvars.copy_context().run(_call, call, task, threads))
+    body = contextvars.copy_context().run(_call, call, task, threads)
+    return await bounded(event, body, lambda done: _result_of(event, done, bounds.limits), bounds, pulse)
+
+
+async def bounded(
+    event: ev.InvokeScheduled,
+    coroutine: Coroutine[Any, Any, T],
+    result_of: Callable[[asyncio.Future[T]], ev.Result],
+    bounds: Bounds,
+    pulse: Pulse,
+) -> ev.Result:
+    """Await *coroutine* for as long as an attempt may last; one that is given up is cancelled."""
+    body = asyncio.ensure_future(coroutine)
     watch = None if bounds.heartbeat_s is None else asyncio.ensure_future(pulse.stops(bounds.heartbeat_s))
-    waited_for = [body] if watch is None else [body, watch]
+    waited_for: list[asyncio.Future[Any]] = [body] if watch is None else [body, watch]
     try:
         done, _ = await asyncio.wait(
             waited_for, timeout=bounds.attempt_s, return_when=asyncio.FIRST_COMPLETED
         )
         if body in done:
-            return _result_of(event, body, bounds.limits)
+            return result_of(body)
         if watch in done:
             return ev.Result(error=timed_out(event, f"did not send a heartbeat for {bounds.heartbeat_s:g} s"))
         return ev.Result(error=timed_out(event, f"did not finish within {bounds.attempt_s:g} s"))

@@ -1,9 +1,10 @@
-"""What a worker and a keeper can be told, with their defaults."""
+"""What a worker, a keeper and the process they run in can be told, with their defaults."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from tidewheel.journal.errors import InvalidRequest
 from tidewheel.journal.ids import check_name
@@ -11,6 +12,7 @@ from tidewheel.sdk.settings import Key, Settings, Unit
 
 #: The queue of whatever names none.
 DEFAULT_QUEUE = "default"
+PORT_MAX = 65_535
 
 
 def _check_queues(queues: Sequence[str]) -> None:
@@ -19,6 +21,13 @@ def _check_queues(queues: Sequence[str]) -> None:
     if not queues or len(set(queues)) != len(queues):
         message = "name at least one queue, and each once"
         raise InvalidRequest(message)
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 class WorkerConfig(Settings, frozen=True, kw_only=True):
@@ -37,6 +46,15 @@ class WorkerConfig(Settings, frozen=True, kw_only=True):
     threads: Annotated[
         int, Key("TIDEWHEEL_THREADS", "Plain functions it executes at a time.", least=1, most=1_000)
     ] = 16
+    task_processes: Annotated[
+        int,
+        Key(
+            "TIDEWHEEL_TASK_PROCESSES",
+            "Tasks with `process=True` that a worker executes at a time, each in a process; 0: one per core.",
+            least=0,
+            most=1_000,
+        ),
+    ] = 0
     cache: Annotated[
         int, Key("TIDEWHEEL_CACHE", "Runs kept in memory between activations.", least=0, most=1_000_000)
     ] = 1_000
@@ -82,6 +100,11 @@ class WorkerConfig(Settings, frozen=True, kw_only=True):
         ),
     ] = 30.0
 
+    @property
+    def task_processes_max(self) -> int:
+        """How many processes execute tasks at a time."""
+        return self.task_processes or cores()
+
 
 class KeeperConfig(Settings, frozen=True, kw_only=True):
     """How a keeper behaves."""
@@ -106,3 +129,51 @@ class KeeperConfig(Settings, frozen=True, kw_only=True):
         float,
         Key("TIDEWHEEL_RETENTION_DAYS", "Ended runs are deleted after this many days; 0: never.", least=0.0),
     ] = 90.0
+
+
+class Address(NamedTuple):
+    """Where a process listens."""
+
+    host: str
+    port: int
+
+
+def parse_address(text: str) -> Address:
+    """Return what ``HOST:PORT`` names; port 0 is any that is free."""
+    host, colon, port = text.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    is_number = port.isascii() and port.isdigit() and len(port) <= len(str(PORT_MAX))
+    if not (colon and bare and is_number) or int(port) > PORT_MAX or (":" in bare and bare == host):
+        message = f"{text!r} is no address; write HOST:PORT, such as 0.0.0.0:8080 or [::]:8080"
+        raise InvalidRequest(message)
+    return Address(bare, int(port))
+
+
+class ProcessConfig(Settings, frozen=True, kw_only=True):
+    """How the processes of `worker`, `up` and `keeper` start, and where they tell how they are."""
+
+    processes: Annotated[
+        int, Key("TIDEWHEEL_PROCESSES", "Worker processes that one command runs.", least=1, most=1_000)
+    ] = 1
+    connect_timeout_s: Annotated[
+        float,
+        Key(
+            "TIDEWHEEL_CONNECT_TIMEOUT",
+            "How long a process that starts waits for a store or broker it cannot reach; 0: not at all.",
+            Unit.SECONDS,
+            least=0.0,
+        ),
+    ] = 60.0
+    health: Annotated[
+        str | None,
+        Key(
+            "TIDEWHEEL_HEALTH",
+            "`HOST:PORT` where it answers `/healthz` and `/readyz` over HTTP.",
+            check=parse_address,
+        ),
+    ] = None
+
+    @property
+    def health_address(self) -> Address | None:
+        """Where it answers questions about its health, if it does."""
+        return None if self.health is None else parse_address(self.health)

@@ -75,7 +75,10 @@ def _decide(services: Services, orders: Orders, event: ev.InvokeScheduled) -> ev
         orders.facts.append(not_included(services, event, "task"))
         return event
     may_queue = event.kind != "operation"
-    has_room = services.runner.has_room(len(orders.inline)) and not services.stopping.is_set()
+    tasks = services.app.tasks
+    ordered = [tasks.get(one.function_name) for one in orders.inline]
+    has_room = services.runner.has_room(tasks.get(event.function_name), ordered)
+    has_room = has_room and not services.stopping.is_set()
     if may_queue and (event.dispatch == "queued" or not is_here or not has_room):
         return replace(event, dispatch="queued")
     event = replace(event, dispatch="inline")

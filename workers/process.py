@@ -11,7 +11,7 @@ import itertools
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
 from tidewheel.journal.errors import TidewheelError
@@ -52,8 +52,13 @@ async def running(roles: Sequence[Role]) -> AsyncIterator[None]:
                 logger.warning("%s did not stop cleanly: %s", type(role).__name__, problem)
 
 
-async def until_told_to_stop() -> None:
-    """Return at the first SIGTERM or SIGINT; at the second the process ends, whatever it is doing."""
+def end_at_once() -> None:
+    """End this process, whatever it is doing."""
+    os._exit(EXIT_AT_ONCE)
+
+
+async def until_told_to_stop(told_again: Callable[[], None] = end_at_once) -> None:
+    """Return at the first SIGTERM or SIGINT; at each further one, whatever goes on, call *told_again*."""
     loop = asyncio.get_running_loop()
     told = asyncio.Event()
     signals_heard = itertools.count(1)
@@ -61,8 +66,9 @@ async def until_told_to_stop() -> None:
     # Not the loop's own handlers: those wait for the loop, and user code may be blocking it.
     def hear(_number: int, _frame: object) -> None:
         if next(signals_heard) > 1:
-            os._exit(EXIT_AT_ONCE)
-        loop.call_soon_threadsafe(told.set)
+            told_again()
+        else:
+            loop.call_soon_threadsafe(told.set)
 
     before = {number: signal.signal(number, hear) for number in _SIGNALS}
     try:

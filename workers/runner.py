@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import contextvars
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -25,8 +25,11 @@ from tidewheel.store.append import Append, Appended, Completed
 from tidewheel.store.errors import StoreUnavailable
 from tidewheel.store.protocol import Store, Transaction
 from tidewheel.store.records import RunRef
-from tidewheel.workers.attempt import Bounds, Pulse, Threads, bound_call, execute, heartbeat_limit
+from tidewheel.workers.attempt import Bounds, Pulse, Threads, bound_call, bounded, execute, heartbeat_limit
 from tidewheel.workers.outcomes import limit_of, start_timed_out, timed_out
+from tidewheel.workers.task_places import place_of
+from tidewheel.workers.task_pool import ProcessFailed, TaskPool
+from tidewheel.workers.task_wire import Call, Place
 
 #: Steps that may wait for a slot, per slot, before further ones are given to the queue.
 WAITING_PER_SLOT = 4
@@ -52,6 +55,11 @@ class Attempt(msgspec.Struct, kw_only=True):
     asked_at: float = 0.0
     has_begun: bool = False
 
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt of the step."""
+        return str(PromiseId(self.run.promise.run, self.event.promise_id))
+
     def waits_too_long(self) -> bool:
         """Tell whether the step should have been started before now."""
         limit = None if self.event.limits is msgspec.UNSET else self.event.limits.schedule_to_start
@@ -70,46 +78,78 @@ class Runner:
     """Executes attempts, a bounded number at a time."""
 
     def __init__(
-        self, store: Store, *, slots: int, threads: int, limits: Limits, inline: bool = False
+        self, store: Store, *, slots: int, threads: int, limits: Limits, processes: TaskPool | None = None
     ) -> None:
-        """*inline* executes plain functions in place of threads, where a test wants to see every step."""
+        """Without *threads* plain functions are executed in place: where a test wants to see every step."""
         self._store = store
         self._slots = asyncio.Semaphore(slots)
         self._waiting_max = slots * WAITING_PER_SLOT
         self._limits = limits
-        self._pool = None if inline else ThreadPoolExecutor(threads, thread_name_prefix="tidewheel-task")
-        self._threads: Threads = self._in_place if inline else self._in_thread
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="tidewheel-task") if threads else None
+        self._threads: Threads = self._in_thread if threads else self._in_place
+        self._processes = processes
+        self._places: dict[str, Place] = {}
+        self._lendable = asyncio.Semaphore(0 if processes is None else processes.size)
         self.waiting = 0
+        self.waiting_for_process = 0
         self.running = 0
 
-    def has_room(self, count: int = 0) -> bool:
-        """Tell whether one more step may be executed here, *count* being asked for already."""
-        return self.waiting + count < self._waiting_max
+    def has_room(self, definition: TaskDefinition | None, ordered: Sequence[TaskDefinition | None]) -> bool:
+        """Tell whether one more step may be executed here, those of *ordered* being asked for already.
+
+        What waits for a process holds up nobody else, and is counted apart.
+        """
+        if self._processes is None or not _wants_process(definition):
+            return self.waiting + len(ordered) < self._waiting_max
+        waiting = self.waiting_for_process + sum(_wants_process(one) for one in ordered)
+        return waiting < self._processes.size * WAITING_PER_SLOT
 
     async def execute(self, attempt: Attempt) -> ev.Result | Committed:
         """Wait for a slot and execute *attempt*."""
-        self.waiting += 1
         attempt.asked_at = asyncio.get_running_loop().time()
-        try:
-            await self._slots.acquire()
-        finally:
-            self.waiting -= 1
-        self.running += 1
-        attempt.has_begun = True
-        try:
-            if attempt.waits_too_long():
-                return ev.Result(error=start_timed_out(attempt.event))
-            if attempt.definition is not None and attempt.definition.transactional:
-                return await self._in_transaction(attempt)
-            return await self._execute(attempt, None)
-        finally:
-            self.running -= 1
-            self._slots.release()
+        async with contextlib.AsyncExitStack() as held:
+            if self._processes is not None and _wants_process(attempt.definition):
+                # Before the slot: those who wait for a process must not keep others from theirs.
+                self.waiting_for_process += 1
+                try:
+                    await held.enter_async_context(self._lendable)
+                finally:
+                    self.waiting_for_process -= 1
+            self.waiting += 1
+            try:
+                await held.enter_async_context(self._slots)
+            finally:
+                self.waiting -= 1
+            self.running += 1
+            attempt.has_begun = True
+            try:
+                return await self._begin_attempt(attempt)
+            finally:
+                self.running -= 1
 
-    def close(self) -> None:
-        """Let go of the threads; what still runs in one is left to itself."""
+    async def _begin_attempt(self, attempt: Attempt) -> ev.Result | Committed:
+        if attempt.waits_too_long():
+            return ev.Result(error=start_timed_out(attempt.event))
+        definition = attempt.definition
+        if definition is not None and definition.transactional:
+            return await self._in_transaction(attempt)
+        if self._processes is not None and definition is not None and definition.process:
+            return await self._in_process(attempt, definition, self._processes)
+        return await self._execute(attempt, None)
+
+    async def close(self) -> None:
+        """Let go of processes and threads; what still runs in a thread is left to itself."""
+        if self._processes is not None:
+            await self._processes.close()
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _bounds(self, attempt: Attempt) -> Bounds:
+        return Bounds(
+            attempt_s=limit_of(attempt.event, attempt.elapsed),
+            heartbeat_s=heartbeat_limit(attempt.event),
+            limits=self._limits,
+        )
 
     async def _execute(self, attempt: Attempt, connection: Any) -> ev.Result:
         call = attempt.call
@@ -117,21 +157,41 @@ class Runner:
             assert attempt.definition is not None
             call = bound_call(attempt.definition, attempt.event.input)
         pulse = Pulse(attempt.on_beat)
-        root = attempt.run.promise.run
         task = CurrentTask(
             run_id=attempt.run.run_id,
             attempt=attempt.number,
-            idempotency_key=str(PromiseId(root, attempt.event.promise_id)),
+            idempotency_key=attempt.idempotency_key,
             last_heartbeat=attempt.last_heartbeat,
             _beat=pulse.beat,
             _connection=connection,
         )
-        bounds = Bounds(
-            attempt_s=limit_of(attempt.event, attempt.elapsed),
-            heartbeat_s=heartbeat_limit(attempt.event),
-            limits=self._limits,
-        )
+        bounds = self._bounds(attempt)
         return await execute(attempt.event, call, task, bounds=bounds, pulse=pulse, threads=self._threads)
+
+    async def _in_process(
+        self, attempt: Attempt, definition: TaskDefinition, processes: TaskPool
+    ) -> ev.Result:
+        """Execute a step in a process, which is killed where the attempt lasts too long."""
+        event = attempt.event
+        place = self._places.get(definition.name)
+        if place is None:
+            place = self._places[definition.name] = place_of(definition)
+        call = Call(
+            place=place,
+            task=definition.name,
+            input=event.input,
+            run_id=attempt.run.run_id,
+            attempt=attempt.number,
+            idempotency_key=attempt.idempotency_key,
+            last_heartbeat=attempt.last_heartbeat,
+        )
+        try:
+            async with processes.process() as process:
+                pulse = Pulse(attempt.on_beat)
+                body = process.execute(call, pulse.heard)
+                return await bounded(event, body, _result_of_process, self._bounds(attempt), pulse)
+        except ProcessFailed as problem:
+            return ev.Result(error=problem.error)
 
     async def _in_transaction(self, attempt: Attempt) -> ev.Result | Committed:
         """Execute a step whose own writes commit with its result, or not at all."""
@@ -170,3 +230,14 @@ class Runner:
 
     async def _in_place(self, call: Callable[[], Any]) -> Any:
         return call()
+
+
+def _wants_process(definition: TaskDefinition | None) -> bool:
+    return definition is not None and definition.process
+
+
+def _result_of_process(body: asyncio.Future[ev.Result]) -> ev.Result:
+    problem = body.exception()
+    if isinstance(problem, ProcessFailed):
+        return ev.Result(error=problem.error)
+    return body.result()

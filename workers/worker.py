@@ -36,6 +36,8 @@ from tidewheel.workers.queued import QueuedStep
 from tidewheel.workers.runner import Runner
 from tidewheel.workers.services import Services
 from tidewheel.workers.session import Session
+from tidewheel.workers.task_places import check_processes, module_of
+from tidewheel.workers.task_pool import TaskPool
 from tidewheel.workers.writer import Writer
 
 logger = logging.getLogger("tidewheel.workers")
@@ -64,8 +66,8 @@ class Worker:
     ) -> None:
         """The last three are for tests.
 
-        *secret* makes chance repeatable, without *threads* plain functions run in place, and
-        *worker_id* is a name that no other process has.
+        *secret* makes chance repeatable, without *threads* plain functions run in place, in no process
+        either, and *worker_id* is a name that no other process has.
         """
         self.config = config or WorkerConfig()
         limits = limits or Limits()
@@ -85,9 +87,9 @@ class Worker:
             runner=Runner(
                 store,
                 slots=self.config.slots,
-                threads=self.config.threads,
+                threads=self.config.threads if threads else 0,
                 limits=limits,
-                inline=not threads,
+                processes=_processes(app, self.config, limits) if threads else None,
             ),
             entropy=SecureEntropy(secret),
             chance=SecureEntropy(None if secret is None else secret + b"chance"),
@@ -102,18 +104,23 @@ class Worker:
         self._gate = asyncio.Event()
         self._gate.set()
         self._chores: list[asyncio.Task[None]] = []
+        #: The queues that have to be consumed, and those that are.
+        self._to_hear: frozenset[str] = frozenset()
+        self._heard: set[str] = set()
 
     # Starting and stopping
 
     async def start(self) -> None:
         """Begin to work; returns when everything is declared and announced."""
         namespace, queues = self.services.namespace, self.config.queues
+        check_processes(self.services.app)
         await self._declare()
         self.services.clock.tell(await self.services.store.now())
         await self._lifeline.announce()
         work = [work_queue(namespace, queue) for queue in queues]
         consumed = dict.fromkeys([*work, sticky_queue(self.worker_id)], self.config.prefetch)
         consumed |= dict.fromkeys(map(alone_queue, work), 1)
+        self._to_hear = frozenset(consumed)
         self._chores = [
             asyncio.create_task(self._consume(name, prefetch), name=f"consume-{name}")
             for name, prefetch in consumed.items()
@@ -140,7 +147,7 @@ class Worker:
         with contextlib.suppress(TidewheelError):
             await self._lifeline.end()
             await self.services.broker.delete_queue(sticky_queue(self.worker_id))
-        self.services.runner.close()
+        await self.services.runner.close()
 
     async def _finish_work(self) -> None:
         """Wait until nothing is under way; runs that wait for something outside are not."""
@@ -175,6 +182,11 @@ class Worker:
 
     # Consuming
 
+    async def hears(self) -> str | None:
+        """Check that all queues are consumed; return which are not."""
+        deaf = sorted(self._to_hear - self._heard)
+        return f"not consuming {', '.join(deaf)}" if deaf else None
+
     async def _consume(self, queue: str, prefetch: int) -> None:
         """Receive from *queue* for ever; a broker that goes away is waited for."""
         pause_s = self.config.pause_s
@@ -182,6 +194,7 @@ class Worker:
             try:
                 async with self.services.broker.consume(queue, prefetch=prefetch) as deliveries:
                     pause_s = self.config.pause_s
+                    self._heard.add(queue)
                     await self._receive(deliveries)
                     if self._stopping.is_set():
                         await self._drained.wait()
@@ -191,6 +204,8 @@ class Worker:
                 pause_s = min(2 * pause_s, RECONNECT_MAX_S)
                 with contextlib.suppress(TidewheelError):
                     await self._declare()  # the queue itself may be gone
+            finally:
+                self._heard.discard(queue)
 
     async def _receive(self, deliveries: AsyncIterator[Delivery]) -> None:
         stopping = asyncio.ensure_future(self._stopping.wait())
@@ -290,3 +305,8 @@ class Worker:
     def cached(self) -> int:
         """How many runs are kept in memory."""
         return len(self._sessions)
+
+
+def _processes(app: App, config: WorkerConfig, limits: Limits) -> TaskPool:
+    home = None if app.home is None else module_of(app.home)
+    return TaskPool(config.task_processes_max, home=home, result_max_bytes=limits.payload_max_bytes)

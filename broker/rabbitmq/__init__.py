@@ -1,1 +1,1 @@
-"""RabbitMQ: aiormq for connections and declarations, a lane of our own for messages and their settlement."""
+"""RabbitMQ: aio-pika for connections and declarations, a lane of our own for messages."""

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
+from yarl import URL
+
 from tidewheel.journal.errors import InvalidRequest
 
 PORTS: Final = {"amqp": 5672, "amqps": 5671}
@@ -82,12 +84,14 @@ class Address:
         return f"RabbitMQ at {scheme}://{quote(self.user)}@{host}:{self.port}{vhost}"
 
     @property
-    def for_aiormq(self) -> str:
-        """The URL that aiormq reads the credentials and the heartbeat from; it has the password."""
+    def for_aio_pika(self) -> URL:
+        """The URL that aio-pika reads credentials, vhost and heartbeat from; it has the password."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         credentials = f"{quote(self.user, safe='')}:{quote(self.password, safe='')}"
         auth = "external" if self.external else "plain"
-        return f"amqp://{credentials}@{host}:{self.port}/?heartbeat={self.patience.heartbeat_s}&auth={auth}"
+        vhost = quote(self.vhost, safe="")
+        options = f"heartbeat={self.patience.heartbeat_s}&auth={auth}"
+        return URL(f"amqp://{credentials}@{host}:{self.port}/{vhost}?{options}", encoded=True)
 
 
 def read_url(url: str) -> Address:

@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from aiormq.abc import AbstractChannel
+from aio_pika.abc import AbstractChannel
 from aiormq.exceptions import ChannelNotFoundEntity
 
 from tidewheel.broker.errors import BrokerUnavailable

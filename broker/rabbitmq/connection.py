@@ -1,4 +1,4 @@
-"""An open connection: aiormq's, over a lane of ours. Opening it, its channels, and what its errors mean.
+"""An open connection: aio-pika's, over a lane of ours. Opening it, its channels, and what its errors mean.
 
 Every wait is bounded here, and every error leaves as one sentence that names the broker and not the
 password.
@@ -14,7 +14,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Final
 
-import aiormq
+import aio_pika
+from aio_pika.abc import AbstractChannel as ControlChannel
 from aiormq.abc import AbstractChannel
 from aiormq.connection import TransportFactory
 from aiormq.exceptions import (
@@ -43,11 +44,13 @@ _log = logging.getLogger("tidewheel.broker")
 class Connection:
     """An open connection with its lane; ``open_connection`` makes one."""
 
-    def __init__(self, address: Address, purpose: str, raw: aiormq.Connection, lane: Lane) -> None:
+    def __init__(self, address: Address, purpose: str, opened: aio_pika.Connection, lane: Lane) -> None:
         self.address = address
         self.purpose = purpose
         self.lane = lane
-        self._raw = raw
+        self._opened = opened
+        assert opened.transport is not None
+        raw = self._raw = opened.transport.connection
         #: How long a frame may be, as agreed with the broker.
         self.frame_max: int = raw.connection_tune.frame_max or 131_072
 
@@ -62,8 +65,15 @@ class Connection:
         properties = self._raw.server_properties
         return f"{properties.get('product')!s} {properties.get('version')!s}"
 
+    async def open_control(self) -> ControlChannel:
+        """Open a channel for declarations and questions."""
+        with our_errors(self.address):
+            channel = self._opened.channel(publisher_confirms=False)
+            await channel.initialize(timeout=self.address.patience.answer_s)
+            return channel
+
     async def open_channel(self) -> AbstractChannel:
-        """Open a channel of its own."""
+        """Open a channel for messages, whose frames go over the lane."""
         with our_errors(self.address):
             async with asyncio.timeout(self.address.patience.answer_s):
                 return await self._raw.channel(publisher_confirms=False)
@@ -82,12 +92,12 @@ class Connection:
         if self.lane.gone is None:
             with suppress(Exception):
                 async with asyncio.timeout(CLOSE_MAX_S):
-                    await self._raw.close(None)
+                    await self._opened.close(None)
         self.lane.abort("the connection was closed")
         await self.lane.closed()
 
 
-async def close_channel(channel: AbstractChannel) -> None:
+async def close_channel(channel: AbstractChannel | ControlChannel) -> None:
     """Close *channel* within bounds; one that is closed already stays so."""
     with suppress(Exception):
         async with asyncio.timeout(CLOSE_MAX_S):
@@ -100,13 +110,13 @@ async def open_connection(address: Address, purpose: str) -> Connection:
         async with asyncio.timeout(address.patience.connect_s):
             lane = await _dial(address)
             try:
-                raw = await _shake_hands(address, purpose, lane)
+                opened = await _shake_hands(address, purpose, lane)
             except BaseException as error:
                 lane.abort("the broker did not let us in")
                 if lane.closing is None or isinstance(error, _NOT_LET_IN):
                     raise
                 raise ConnectionClosed(*lane.closing) from error
-    return Connection(address, purpose, raw, lane)
+    return Connection(address, purpose, opened, lane)
 
 
 async def _dial(address: Address) -> Lane:
@@ -120,15 +130,15 @@ async def _dial(address: Address) -> Lane:
     return lane
 
 
-async def _shake_hands(address: Address, purpose: str, lane: Lane) -> aiormq.Connection:
-    raw = aiormq.Connection(
-        address.for_aiormq,
-        transport_factory=_Dialed(lane),
+async def _shake_hands(address: Address, purpose: str, lane: Lane) -> aio_pika.Connection:
+    connection = aio_pika.Connection(
+        address.for_aio_pika,
         client_properties={"connection_name": f"{address.name} {purpose}", "product": "tidewheel"},
     )
-    raw.vhost = address.vhost
-    await raw.connect()
-    return raw
+    # What aio-pika does not read from the URL goes on to aiormq, which opens the socket.
+    connection.kwargs["transport_factory"] = _Dialed(lane)
+    await connection.connect()
+    return connection
 
 
 class _Dialed(TransportFactory):
@@ -184,7 +194,9 @@ def _sentence(address: Address, error: BaseException) -> str:  # noqa: PLR0911 -
             return "nothing listens there"
         case socket.gaierror():
             return f"the host {address.host!r} is not known ({error.strerror})"
-        case AMQPConnectionError() if isinstance(error.__cause__, asyncio.IncompleteReadError):
+        case AMQPConnectionError() if isinstance(
+            error.__cause__, asyncio.IncompleteReadError | ConnectionError
+        ):
             return "it closed the connection without a word"
         case _:
             return _text(error)

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from aiormq.abc import AbstractChannel
+from aio_pika.abc import AbstractChannel
 from aiormq.exceptions import ChannelNotFoundEntity, ChannelPreconditionFailed
 
 from tidewheel.broker.rabbitmq.connection import Connection, close_channel, our_errors
@@ -32,7 +32,7 @@ class Control:
     async def ask(self, question: Callable[[AbstractChannel], Awaitable[_T]], doing: str = "") -> _T:
         """Return the answer. Raises ``BrokerUnavailable``, or one of ``REFUSALS`` as it is."""
         async with self._turn:
-            channel = self._channel or await self.connection.open_channel()
+            channel = self._channel or await self.connection.open_control()
             self._channel = None  # until it is known to have survived
             try:
                 answer = await self._bounded(question, channel, doing)
@@ -66,9 +66,10 @@ class Control:
 
 async def look_for_exchange(channel: AbstractChannel, name: str) -> None:
     """Raise ``ChannelNotFoundEntity`` if there is no such exchange."""
-    await channel.exchange_declare(name, passive=True)
+    await channel.get_exchange(name, ensure=True)
 
 
 async def look_for_queue(channel: AbstractChannel, name: str) -> int:
     """Return how many messages wait in a queue, or raise ``ChannelNotFoundEntity``."""
-    return (await channel.queue_declare(name, passive=True)).message_count or 0
+    queue = await channel.get_queue(name, ensure=True)
+    return queue.declaration_result.message_count or 0

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
-from aiormq.abc import AbstractChannel
+from aio_pika.abc import AbstractChannel
 
 from tidewheel.broker.rabbitmq.control import REFUSALS, Control, look_for_exchange, look_for_queue
 from tidewheel.broker.rabbitmq.declarations import QueueDeclaration, queue_declarations
@@ -71,11 +71,11 @@ async def _tell(control: Control, declaration: Callable[[AbstractChannel], Await
 
 
 async def _declare_exchange(channel: AbstractChannel, exchange: Exchange) -> None:
-    await channel.exchange_declare(exchange.name, exchange_type=exchange.type, durable=True)
+    await channel.declare_exchange(exchange.name, exchange.type, durable=True)
 
 
 async def _declare_queue(channel: AbstractChannel, queue: QueueDeclaration) -> None:
-    await channel.queue_declare(
+    await channel.declare_queue(
         queue.name,
         durable=queue.durable,
         exclusive=queue.exclusive,
@@ -85,7 +85,8 @@ async def _declare_queue(channel: AbstractChannel, queue: QueueDeclaration) -> N
 
 
 async def _bind(channel: AbstractChannel, binding: Binding) -> None:
-    await channel.queue_bind(binding.queue, binding.exchange, binding.key)
+    queue = await channel.get_queue(binding.queue, ensure=False)
+    await queue.bind(binding.exchange, binding.key)
 
 
 def explanation(refusal: str) -> str:

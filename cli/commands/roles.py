@@ -39,11 +39,40 @@ Queues = Annotated[
     list[str] | None,
     typer.Option(
         "--queue",
-        metavar="NAME",
+        metavar="NAMES",
         show_default=False,
-        help="Serve this queue; may be repeated. Else TIDEWHEEL_QUEUES, else default.",
+        help="Serve these queues, with commas; may be repeated. Else TIDEWHEEL_QUEUES, else default.",
     ),
 ]
+Slots = Annotated[
+    int | None,
+    typer.Option(
+        "--slots",
+        metavar="M",
+        show_default=False,
+        help="Steps a worker process executes at a time; else TIDEWHEEL_SLOTS, else 64.",
+    ),
+]
+Processes = Annotated[
+    int | None,
+    typer.Option(
+        "--processes",
+        metavar="N",
+        show_default=False,
+        help="Run so many worker processes, and start again any that ends; else TIDEWHEEL_PROCESSES, else 1.",
+    ),
+]
+Health = Annotated[
+    str | None,
+    typer.Option(
+        "--health",
+        metavar="HOST:PORT",
+        show_default=False,
+        help="Answer /healthz and /readyz there, over HTTP; else TIDEWHEEL_HEALTH, else nowhere.",
+    ),
+]
+#: How a supervisor starts its children: nothing for people.
+Supervised = Annotated[str | None, typer.Option("--supervised", hidden=True)]
 Grace = Annotated[
     float | None,
     typer.Option(
@@ -62,6 +91,7 @@ def dev_command(
     app: App,
     folder: Folder = None,
     queues: Queues = None,
+    slots: Slots = None,
     grace: Grace = None,
     level: Level = LogLevel.INFO,
     store: Store = None,
@@ -77,7 +107,7 @@ def dev_command(
     from tidewheel.cli.roles import serving  # noqa: PLC0415 - imported when it runs
 
     where = serving.dev_where(folder, store, broker, namespace)
-    options = serving.Options(queues=queues, grace_s=grace, level=level.value, as_json=as_json)
+    options = serving.Options(queues=queues, slots=slots, grace_s=grace, level=level.value, as_json=as_json)
     return serving.dev(app, where, options)
 
 
@@ -85,22 +115,34 @@ def up_command(
     *,
     app: App,
     queues: Queues = None,
+    processes: Processes = None,
+    slots: Slots = None,
     grace: Grace = None,
+    health: Health = None,
     level: Level = LogLevel.INFO,
     store: Store = None,
     broker: Broker = None,
     namespace: Namespace = None,
     as_json: JsonLog = False,
 ) -> int:
-    """Run an app in one process, on the configured store and broker.
+    """Run an app on the configured store and broker.
 
-    All roles together: a worker and a keeper. A store of an older release is not migrated by
-    it: `tidewheel db migrate` does that.
+    All roles together: a worker and a keeper, in one process; with --processes N, N workers and
+    a keeper in a process each. A store of an older release is not migrated by it: `tidewheel db
+    migrate` does that.
     """
     from tidewheel.cli.connecting import Where  # noqa: PLC0415 - imported when it runs
     from tidewheel.cli.roles import serving  # noqa: PLC0415 - as above
 
-    options = serving.Options(queues=queues, grace_s=grace, level=level.value, as_json=as_json)
+    options = serving.Options(
+        queues=queues,
+        slots=slots,
+        grace_s=grace,
+        processes=processes,
+        health=health,
+        level=level.value,
+        as_json=as_json,
+    )
     return serving.up(app, Where(store, broker, namespace), options)
 
 
@@ -108,31 +150,46 @@ def worker_command(
     *,
     app: App,
     queues: Queues = None,
+    processes: Processes = None,
+    slots: Slots = None,
     grace: Grace = None,
+    health: Health = None,
     level: Level = LogLevel.INFO,
     store: Store = None,
     broker: Broker = None,
     namespace: Namespace = None,
     as_json: JsonLog = False,
+    supervised: Supervised = None,
 ) -> int:
-    """Run a worker alone: it executes an app's runs.
+    """Run workers alone: they execute an app's runs.
 
     Somewhere a keeper has to run too, or nobody wakes what sleeps: `tidewheel keeper`.
     """
     from tidewheel.cli.connecting import Where  # noqa: PLC0415 - imported when it runs
     from tidewheel.cli.roles import serving  # noqa: PLC0415 - as above
 
-    options = serving.Options(queues=queues, grace_s=grace, level=level.value, as_json=as_json)
+    options = serving.Options(
+        queues=queues,
+        slots=slots,
+        grace_s=grace,
+        processes=processes,
+        health=health,
+        level=level.value,
+        as_json=as_json,
+        supervised=supervised,
+    )
     return serving.worker(app, Where(store, broker, namespace), options)
 
 
 def keeper_command(
     *,
+    health: Health = None,
     level: Level = LogLevel.INFO,
     store: Store = None,
     broker: Broker = None,
     namespace: Namespace = None,
     as_json: JsonLog = False,
+    supervised: Supervised = None,
 ) -> int:
     """Run a keeper alone: it wakes what sleeps and was forgotten.
 
@@ -141,7 +198,7 @@ def keeper_command(
     from tidewheel.cli.connecting import Where  # noqa: PLC0415 - imported when it runs
     from tidewheel.cli.roles import serving  # noqa: PLC0415 - as above
 
-    options = serving.Options(queues=None, grace_s=None, level=level.value, as_json=as_json)
+    options = serving.Options(health=health, level=level.value, as_json=as_json, supervised=supervised)
     return serving.keeper(Where(store, broker, namespace), options)
 
 
@@ -152,30 +209,33 @@ def add_to(root: typer.Typer) -> None:
         short_help="Run an app, with everything it needs, in one process.",
         epilog=examples(
             "tidewheel dev shop.py:app",
-            "tidewheel dev shop.flows:app --dir build --queue default --queue mail",
+            "tidewheel dev shop.flows:app --dir build --queue default,mail",
         )
         + _STOPPING,
     )(dev_command)
     root.command(
         "up",
-        short_help="Run an app in one process, on the configured store and broker.",
+        short_help="Run an app on the configured store and broker.",
         epilog=examples(
-            "tidewheel up shop.py:app --store sqlite:////var/lib/shop/tidewheel.db",
+            "tidewheel up shop.py:app --store sqlite:////var/lib/shop/tidewheel.db --processes 4",
             "TIDEWHEEL_STORE=sqlite:////var/lib/shop/tidewheel.db tidewheel up shop.flows:app --json",
         )
         + _STOPPING,
     )(up_command)
     root.command(
         "worker",
-        short_help="Run a worker alone: it executes an app's runs.",
+        short_help="Run workers alone: they execute an app's runs.",
         epilog=examples(
-            "tidewheel worker shop.py:app", "tidewheel worker shop.py:app --queue mail --grace 120"
+            "tidewheel worker shop.py:app --processes 4 --slots 16",
+            "tidewheel worker shop.py:app --queue mail,default --grace 120 --health 0.0.0.0:8080",
         )
         + _STOPPING,
     )(worker_command)
     root.command(
         "keeper",
         short_help="Run a keeper alone: it wakes what sleeps and was forgotten.",
-        epilog=examples("tidewheel keeper", "tidewheel keeper --store sqlite:///tidewheel.db --json")
+        epilog=examples(
+            "tidewheel keeper", "tidewheel keeper --store sqlite:///tidewheel.db --health 0.0.0.0:8080"
+        )
         + _STOPPING,
     )(keeper_command)

@@ -1,56 +1,75 @@
-"""``dev``, ``up``, ``worker``, ``keeper``: from a command line to roles that run until they are stopped."""
+"""``dev``, ``up``, ``worker``, ``keeper``: from a command line to processes that go on until stopped."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-import os
 import sys
-import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from tidewheel.broker.opening import open_broker
 from tidewheel.broker.protocol import Broker
 from tidewheel.cli import apps, logs, output
-from tidewheel.cli.connecting import Where, opened_store
+from tidewheel.cli.connecting import Where
 from tidewheel.cli.exit_codes import ExitCode
 from tidewheel.cli.failure import Failure
-from tidewheel.cli.roles.banner import Banner
+from tidewheel.cli.roles.banner import Banner, contents_of, start_command
+from tidewheel.cli.roles.charge import Charge, Link
+from tidewheel.cli.roles.process import Made, Plan, leave_stuck_threads, work
+from tidewheel.cli.roles.supervising import supervise
 from tidewheel.cli.roles.witness import watched
+from tidewheel.sdk.app import App
 from tidewheel.sdk.limits import Limits
 from tidewheel.sdk.settings import ConnectionSettings
 from tidewheel.store.protocol import Store
-from tidewheel.workers.config import KeeperConfig, WorkerConfig
+from tidewheel.workers.config import KeeperConfig, ProcessConfig, WorkerConfig
+from tidewheel.workers.health import Health
 from tidewheel.workers.keeper import Keeper
-from tidewheel.workers.process import Role, release_the_dead, running, until_told_to_stop
+from tidewheel.workers.process import Role
 from tidewheel.workers.watchdog import Watchdog
 from tidewheel.workers.worker import Worker
-
-logger = logging.getLogger("tidewheel.process")
-
-#: How long an idle thread may take to end.
-THREAD_TIMEOUT_S = 0.5
-
-Made = Callable[[Store, Broker], Sequence[Role]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the command line says beside where everything is."""
+    """What the command line says beside where everything is; None where it says nothing."""
 
-    queues: list[str] | None
-    grace_s: float | None
     level: str
     as_json: bool
+    queues: list[str] | None = None
+    slots: int | None = None
+    grace_s: float | None = None
+    processes: int | None = None
+    health: str | None = None
+    #: What a supervisor says to its child.
+    supervised: str | None = None
 
     def worker_config(self) -> WorkerConfig:
         """Return the flags, then the environment, then the defaults."""
-        queues = tuple(self.queues) if self.queues else None
-        return WorkerConfig.from_environment(queues=queues, grace_s=self.grace_s)
+        queues = None
+        if self.queues:
+            queues = tuple(name.strip() for given in self.queues for name in given.split(",") if name.strip())
+        return WorkerConfig.from_environment(queues=queues, slots=self.slots, grace_s=self.grace_s)
+
+    def process_config(self) -> ProcessConfig:
+        """Return the same for the process; a child of a supervisor has neither children nor health."""
+        config = ProcessConfig.from_environment(processes=self.processes, health=self.health)
+        if self.supervised is None:
+            return config
+        return ProcessConfig(connect_timeout_s=config.connect_timeout_s)
+
+    def flags(self) -> list[str]:
+        """Return what a child is told too."""
+        flags = ["--log-level", self.level, *(["--json"] if self.as_json else [])]
+        for queue in self.queues or []:
+            flags += ["--queue", queue]
+        if self.slots is not None:
+            flags += ["--slots", str(self.slots)]
+        if self.grace_s is not None:
+            flags += ["--grace", str(self.grace_s)]
+        return flags
 
 
 def dev_where(folder: str | None, store: str | None, broker: str | None, namespace: str | None) -> Where:
@@ -72,119 +91,130 @@ def dev_where(folder: str | None, store: str | None, broker: str | None, namespa
 
 
 def dev(reference: str, where: Where, options: Options) -> ExitCode:
-    """Run all roles, say how to use them, and bring the store up to date first."""
-    return _serve("dev", reference, where, options, with_keeper=True, auto_migrate=True)
+    """Run all roles in one process, say how to use them, and bring the store up to date first."""
+    # What a fleet is told by its environment is not for a laptop.
+    return _serve("dev", reference, where, options, ProcessConfig(connect_timeout_s=0.0))
 
 
 def up(reference: str, where: Where, options: Options) -> ExitCode:
     """Run all roles on the configured store and broker."""
-    return _serve("up", reference, where, options, with_keeper=True)
+    config = options.process_config()
+    if config.processes == 1:
+        return _serve("up", reference, where, options, config)
+    return _supervise("up", reference, where, options, config)
 
 
 def worker(reference: str, where: Where, options: Options) -> ExitCode:
-    """Run a worker alone."""
-    return _serve("worker", reference, where, options, with_keeper=False)
+    """Run workers alone."""
+    config = options.process_config()
+    if config.processes == 1:
+        return _serve("worker", reference, where, options, config)
+    return _supervise("worker", reference, where, options, config)
 
 
 def keeper(where: Where, options: Options) -> ExitCode:
     """Run a keeper alone."""
-    return _serve("keeper", None, where, options, with_keeper=True)
+    return _serve("keeper", None, where, options, options.process_config())
 
 
 def _serve(
-    command: str,
-    reference: str | None,
-    where: Where,
-    options: Options,
-    *,
-    with_keeper: bool,
-    auto_migrate: bool = False,
+    command: str, reference: str | None, where: Where, options: Options, config: ProcessConfig
 ) -> ExitCode:
-    settings = where.settings()
-    worker_config, keeper_config = options.worker_config(), KeeperConfig.from_environment()
-    limits = Limits.from_environment()
-    app = None if reference is None else apps.load(reference, warn=not options.as_json)
-    banner = Banner(
-        command=command,
-        reference=reference,
-        app=app,
+    """Run the roles of *command* in this process."""
+    link = None if options.supervised is None else Link.hold(options.supervised)
+    settings, worker_config = where.settings(), options.worker_config()
+    app = None if reference is None else apps.load(reference, warn=not options.as_json and link is None)
+    queues = () if app is None else worker_config.queues
+    plan = Plan(
         settings=settings,
-        queues=() if app is None else worker_config.queues,
+        roles=_roles(command, app, settings, worker_config),
+        banner=Banner(
+            command=command,
+            reference=reference,
+            settings=settings,
+            queues=queues,
+            start=start_command(app, settings, queues) if app is not None and command == "dev" else None,
+        ),
+        contents=None if app is None else contents_of(app),
+        queues=queues,
+        connect_timeout_s=config.connect_timeout_s,
+        health_at=config.health_address,
+        auto_migrate=command == "dev",
+        as_json=options.as_json,
+        link=link,
     )
-
-    def roles(store: Store, broker: Broker) -> Sequence[Role]:
-        # Stopped in the opposite order: the keeper goes on while the worker finishes.
-        made: list[Role] = [Watchdog()]
-        if with_keeper:
-            made.append(Keeper(store, broker, namespace=settings.namespace, config=keeper_config))
-        if app is not None:
-            made.append(
-                Worker(
-                    app,
-                    watched(store),
-                    broker,
-                    namespace=settings.namespace,
-                    config=worker_config,
-                    limits=limits,
-                )
-            )
-        return made
-
-    with _logging(options):
-        asyncio.run(_run(settings, roles, banner, as_json=options.as_json, auto_migrate=auto_migrate))
-    _leave_stuck_threads()
+    with _logging(options, name=None if link is None else link.name):
+        asyncio.run(work(plan))
+    leave_stuck_threads()
     return ExitCode.OK
 
 
-def _leave_stuck_threads() -> None:
-    """End the process now if a plain function did not come back within the grace.
+def _roles(command: str, app: App | None, settings: ConnectionSettings, worker_config: WorkerConfig) -> Made:
+    """Return what makes the roles of *command*; everything they are told is read now."""
+    keeper_config, limits = KeeperConfig.from_environment(), Limits.from_environment()
 
-    Python waits for all threads when it ends, and there is nothing left to wait for: the step was
-    handed back.
-    """
-    threads = [thread for thread in threading.enumerate() if thread.name.startswith("tidewheel-task")]
-    for thread in threads:
-        thread.join(THREAD_TIMEOUT_S)
-    if any(thread.is_alive() for thread in threads):
-        output.close()
-        os._exit(ExitCode.OK)
+    def roles(store: Store, broker: Broker, health: Health) -> Sequence[Role]:
+        # Stopped in the opposite order: the keeper goes on while the worker finishes.
+        made: list[Role] = [Watchdog()]
+        if command != "worker":
+            made.append(Keeper(store, broker, namespace=settings.namespace, config=keeper_config))
+        if app is not None:
+            works = Worker(
+                app,
+                watched(store),
+                broker,
+                namespace=settings.namespace,
+                config=worker_config,
+                limits=limits,
+            )
+            health.require("consuming", works.hears)
+            made.append(works)
+        return made
 
-
-async def _run(
-    settings: ConnectionSettings, roles: Made, banner: Banner, *, as_json: bool, auto_migrate: bool
-) -> None:
-    # Signals are heard from here on: one that comes while everything starts is not lost.
-    told = asyncio.create_task(until_told_to_stop())
-    await asyncio.sleep(0)
-    async with _opened(settings, auto_migrate=auto_migrate) as (store, broker):
-        dead = await release_the_dead(store)
-        if dead:
-            logger.info("takes over from workers of this host that ended: %s", ", ".join(dead))
-        async with running(roles(store, broker)):
-            banner.show(as_json=as_json)
-            await told
-            logger.info("stopping: finishes or hands back what is in hand; a second signal ends at once")
-    logger.info("stopped")
+    return roles
 
 
-@contextlib.asynccontextmanager
-async def _opened(settings: ConnectionSettings, *, auto_migrate: bool) -> AsyncIterator[tuple[Store, Broker]]:
-    async with contextlib.AsyncExitStack() as opened:
-        store = await opened_store(settings, create=True, auto_migrate=auto_migrate)
-        opened.push_async_callback(store.close)
-        broker = open_broker(settings.broker, store_url=settings.store)
-        opened.push_async_callback(broker.close)
-        yield store, broker
+def _supervise(
+    command: str, reference: str, where: Where, options: Options, config: ProcessConfig
+) -> ExitCode:
+    """Run several workers, and for ``up`` a keeper, each in a process of its own."""
+    settings, worker_config = where.settings(), options.worker_config()
+    for url in (settings.store, settings.broker):
+        if url.lower().startswith("memory:"):
+            message = "memory:// belongs to one process, and several were asked for"
+            raise Failure.invalid(message, "leave --processes out, or name another store and broker")
+    place = ["--store", settings.store, "--broker", settings.broker, "--namespace", settings.namespace]
+    looks = config.health is not None
+    charges = [
+        Charge(f"worker-{number}", ["worker", reference, *place, *options.flags()], looks=looks)
+        for number in range(1, config.processes + 1)
+    ]
+    if command == "up":
+        level = ["--log-level", options.level, *(["--json"] if options.as_json else [])]
+        charges.append(Charge("keeper", ["keeper", *place, *level], looks=looks))
+    banner = Banner(command=command, reference=reference, settings=settings, queues=worker_config.queues)
+    with _logging(options, name=None):
+        return supervise(
+            charges,
+            banner,
+            health_at=config.health_address,
+            grace_s=worker_config.grace_s,
+            as_json=options.as_json,
+        )
 
 
 @contextlib.contextmanager
-def _logging(options: Options) -> Iterator[None]:
+def _logging(options: Options, *, name: str | None) -> Iterator[None]:
+    """Write log lines, as those of the process called *name*."""
     if not options.as_json:
-        with logs.of_a_service(sys.stderr, level=options.level, as_json=False):
+        with logs.of_a_service(sys.stderr, level=options.level, as_json=False, process=name):
             yield
         return
     # Standard output belongs to the log; what the app itself prints goes to standard error.
     stream = sys.stdout
-    with contextlib.redirect_stdout(sys.stderr), logs.of_a_service(stream, level=options.level, as_json=True):
+    with (
+        contextlib.redirect_stdout(sys.stderr),
+        logs.of_a_service(stream, level=options.level, as_json=True, process=name),
+    ):
         yield
     output.close()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -56,6 +58,14 @@ def block(file: str) -> None:
     time.sleep(LOOKS_MAX * LOOK_S)
 
 
+@app.task(process=True)
+def square(number: int) -> list[int]:
+    """Compute in a process of its own, and say in which."""
+    sys.stdout.write(f"squaring {number}\n")
+    sys.stdout.flush()
+    return [number * number, os.getpid()]
+
+
 @app.workflow
 async def total(ctx: Context, left: int, right: int) -> int:
     """Completes."""
@@ -88,6 +98,12 @@ async def holds(ctx: Context, file: str) -> list[Any]:
     """Has a step in hand until *file* is there."""
     before = await ctx.invoke(add, 1, 2)
     return [before, await ctx.invoke(hold, file)]
+
+
+@app.workflow
+async def squares(ctx: Context, number: int) -> list[int]:
+    """Computes."""
+    return await ctx.invoke(square, number)
 
 
 @app.workflow

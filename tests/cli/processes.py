@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,7 +14,9 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
+
+from tidewheel.workers.lifeline import process_began
 
 COMMAND = [sys.executable, "-P", "-m", "tidewheel.cli.main"]
 #: A bound for what should take a second or two: the machine may be busy.
@@ -54,6 +59,17 @@ class Service:
     def send(self, number: signal.Signals) -> None:
         """Send a signal to the process."""
         self._process.send_signal(number)
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self._process.pid
+
+    def child(self, name: str) -> int:
+        """Return the process of a supervisor's child, once the supervisor has told it."""
+        found = re.search(rf"  process .*\b{name} (\d+)", self.wait_for(f"{name} "))
+        assert found is not None, self.text
+        return int(found[1])
 
     def exit_code(self) -> int:
         """Wait for its end, and return how it ended."""
@@ -108,6 +124,30 @@ class Terminal:
         with contextlib.suppress(OSError):  # how the end of a terminal shows
             while piece := os.read(self._mine, 10_000):
                 self._pieces.append(piece)
+
+
+def children_of(pid: int) -> list[int]:
+    """Return the processes that *pid* started and that have not ended."""
+    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text("utf-8")
+    return [child for child in map(int, listed.split()) if process_began(child)]
+
+
+def is_alive(pid: int) -> bool:
+    """Tell whether there is such a process, and it has not ended."""
+    return bool(process_began(pid))
+
+
+def probe(service: Service, page: str) -> tuple[int, Any]:
+    """Ask a service that was started with ``--health`` for a page; return status and body."""
+    found = re.search(r"health at http://([^:/]+):(\d+)/", service.wait_for("health at"))
+    assert found is not None
+    connection = http.client.HTTPConnection(found[1], int(found[2]), timeout=PATIENCE_S)
+    try:
+        connection.request("GET", page)
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+    finally:
+        connection.close()
 
 
 def until(is_so: Callable[[], bool]) -> None:

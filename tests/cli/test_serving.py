@@ -13,6 +13,7 @@ import pytest
 from tests.cli.processes import Service, Terminal, until
 from tests.cli.shelves import PARKED
 from tidewheel.cli.exit_codes import ExitCode
+from tidewheel.workers.lifeline import process_began
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 Serve = Callable[..., Service]
@@ -179,6 +180,23 @@ def test_roles_can_have_a_process_each(run: Run, serve: Serve, folder: Path) -> 
     assert json.loads(ran.stdout)["result"] == "rested"
     assert (worker.exit_code(), keeper.exit_code()) == (ExitCode.OK, ExitCode.OK)
     assert keeper.lines[0] == "tidewheel keeper"
+
+
+def test_a_task_may_have_a_process_of_its_own(run: Run, serve: Serve, folder: Path) -> None:
+    """It finds the app's file again; what it prints does not get into a log for programs."""
+    dev = serve("dev", "depot.py:app", "--json")
+    dev.wait_for('"ready"')
+
+    ran = run("run", "start", "squares", "--input", "[12]", "--wait")
+
+    squared, pid = json.loads(ran.stdout)
+    assert squared == 144
+    assert pid != dev.pid
+    assert "squaring 12" in dev.lines
+    assert process_began(pid)
+    dev.send(signal.SIGTERM)
+    assert dev.exit_code() == ExitCode.OK
+    assert not process_began(pid)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from tests.faults import mutants, trouble
+from tests.faults import crunching, mutants, trouble
 from tests.faults.ledger import Ledger
 from tests.faults.place import open_queues, store_file
 from tests.faults.shop import Shop, app
@@ -34,6 +34,7 @@ def serve(folder: str, *, keeper: bool, mutant: str | None, config: dict[str, An
     # What waits for a lock gives up soon.
     sqlite_file.BUSY_S = BUSY_S
     Shop.folder, Shop.ledger = Path(folder), Ledger(Path(folder))
+    app.include(crunching.app)
     asyncio.run(_serve(Path(folder), keeper=keeper, config=WorkerConfig(**config)))
 
 

@@ -63,13 +63,13 @@ def postgres_server(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def postgres_url(postgres_server: str) -> Iterator[str]:
     """A database of this test process's own, for the whole session."""
-    yield from _database(postgres_server)
+    yield from database_at(postgres_server)
 
 
 @pytest.fixture
 def fresh_postgres(postgres_server: str) -> Iterator[str]:
     """An empty database of the test's own."""
-    yield from _database(postgres_server)
+    yield from database_at(postgres_server)
 
 
 @pytest.fixture
@@ -94,13 +94,13 @@ def vhosts(request: pytest.FixtureRequest) -> VirtualHosts:
 @pytest.fixture(scope="session")
 def rabbitmq_url(vhosts: VirtualHosts) -> Iterator[str]:
     """A virtual host of this test process's own, for the whole session."""
-    yield from _vhost(vhosts)
+    yield from vhost_at(vhosts)
 
 
 @pytest.fixture
 def fresh_rabbitmq(vhosts: VirtualHosts) -> Iterator[str]:
     """An empty virtual host of the test's own."""
-    yield from _vhost(vhosts)
+    yield from vhost_at(vhosts)
 
 
 @pytest.fixture(scope="module")
@@ -135,13 +135,15 @@ def _get_private(request: pytest.FixtureRequest, name: str, *, given_as: str) ->
         pytest.fail(str(trouble), pytrace=False)
 
 
-def _database(server: str) -> Iterator[str]:
+def database_at(server: str) -> Iterator[str]:
+    """Yield the URL of a new database at *server*, and drop it in the end."""
     name = f"tw_{secrets.token_hex(6)}"
     yield create_database(server, name)
     drop_database(server, name)
 
 
-def _vhost(vhosts: VirtualHosts) -> Iterator[str]:
+def vhost_at(vhosts: VirtualHosts) -> Iterator[str]:
+    """Yield the URL of a new virtual host, and delete it in the end."""
     name = f"tw-{secrets.token_hex(6)}"
     yield vhosts.create(name)
     vhosts.delete(name)

@@ -96,14 +96,14 @@ def _signal(pid: int, number: int) -> None:
 def _lines(parent: int) -> list[str]:
     """Return what was asked for, once the parent is gone or has closed the pipe."""
     said = b""
-    while os.getppid() == parent:
-        ready, _, _ = select.select([0], [], [], _LOOK_EVERY_S)
-        if ready:
-            piece = os.read(0, 65_536)
-            if not piece:
-                break
-            said += piece
-    return said.decode().splitlines()
+    while True:
+        # What the parent said last is still in the pipe when it is gone, also before this process began.
+        gone = os.getppid() != parent
+        ready, _, _ = select.select([0], [], [], 0.0 if gone else _LOOK_EVERY_S)
+        piece = os.read(0, 65_536) if ready else b""
+        if (ready or gone) and not piece:
+            return said.decode().splitlines()
+        said += piece
 
 
 def main(parent: int) -> None:

@@ -35,6 +35,10 @@ _PORTS_TRIED_MAX = 5
 _STATUS_LINE = 7
 _SHARED_MEMORY_LINE = 6
 
+#: What a server says that may start a moment later: orphans of one that was killed hold its memory for a
+#: while, and a port may have been taken since it was found free.
+_PASSING = ("shared memory block", "Address already in use")
+
 #: What a server for tests is told, unless the test says otherwise.
 SETTINGS: Mapping[str, str | int | bool] = {
     "max_connections": 200,
@@ -121,11 +125,9 @@ class PrivatePostgres:
         if new:
             self._prepare()
         deadline = time.monotonic() + _START_S_MAX
-        # After a kill its orphans hold the shared memory for a while, and the port of a new server may have
-        # been taken since it was found free: the server then ends at once, and is started again.
         while not self._try_to_start(deadline):
-            if time.monotonic() > deadline:
-                raise ServerTrouble(f"Postgres did not start within {_START_S_MAX:.0f} s:\n{tail(self.log)}")
+            if time.monotonic() > deadline or not any(hint in tail(self.log) for hint in _PASSING):
+                raise ServerTrouble(f"Postgres did not start:\n{tail(self.log)}")
             if new:
                 self._configure()
             time.sleep(0.05)

@@ -43,7 +43,7 @@ class Receipt:
 app = App("orders", strict_inputs=True, on_violation="park")
 
 
-@app.task(retry=Retry(max_attempts=5, non_retryable=[ValueError, "Declined"]), timeout=30)
+@app.task(retry=Retry(max_attempts=5, non_retryable=[ValueError, "Declined"]), timeout=30, process=False)
 async def charge(order: Order) -> Receipt:
     """Stays an async function for everybody else."""
     return Receipt(len(order.id))
@@ -135,3 +135,5 @@ def script() -> None:
         assert_type(handle.result(60), str)
         assert_type(client.start("fulfil", {"id": "1"}), SyncHandle[Any])
         assert_type(client.handle("order-1").describe(), RunSnapshot)
+    with SyncClient.lazy("postgresql://db/orders", "amqp://mq", namespace="blue") as shared:
+        assert_type(shared.start(fulfil, Order("1")), SyncHandle[str])

@@ -7,6 +7,7 @@ RabbitMQ would, unless the test replaced the answer.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -97,7 +98,7 @@ class ScriptedBroker:
                 size = int.from_bytes(head[3:], "big")
                 _, channel, value = frame.unmarshal(head + await reader.readexactly(size + 1))
                 await self._hear(session, channel, value)
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, OSError):
             pass
         finally:
             writer.close()
@@ -116,12 +117,15 @@ class ScriptedBroker:
 
 
 @asynccontextmanager
-async def scripted_broker(options: str = "") -> AsyncIterator[ScriptedBroker]:
-    """Run a scripted broker whose URL has *options*."""
+async def scripted_broker(
+    options: str = "", *, context: ssl.SSLContext | None = None
+) -> AsyncIterator[ScriptedBroker]:
+    """Run a scripted broker whose URL has *options*, encrypted with a *context*."""
     broker = ScriptedBroker()
-    server = await asyncio.start_server(broker.serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(broker.serve, "127.0.0.1", 0, ssl=context)
     port = server.sockets[0].getsockname()[1]
-    broker.url = f"amqp://guest:secret@127.0.0.1:{port}/{options}"
+    scheme = "amqp" if context is None else "amqps"
+    broker.url = f"{scheme}://guest:secret@127.0.0.1:{port}/{options}"
     try:
         yield broker
     finally:

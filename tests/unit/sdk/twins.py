@@ -132,6 +132,11 @@ class Broker(MemoryBroker):
         self._refuse_if_down()
         await super().declare(topology)
 
+    async def depth(self, queue: str) -> int:
+        """Count messages, unless it is away."""
+        self._refuse_if_down()
+        return await super().depth(queue)
+
     def _refuse_if_down(self) -> None:
         if self.is_down:
             raise BrokerUnavailable("the broker is down")

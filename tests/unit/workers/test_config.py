@@ -8,7 +8,7 @@ import pytest
 
 from tidewheel import InvalidRequest
 from tidewheel.sdk.settings_page import CLASSES, document
-from tidewheel.workers.config import KeeperConfig, WorkerConfig
+from tidewheel.workers.config import KeeperConfig, ProcessConfig, WorkerConfig, parse_address
 
 PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
 
@@ -16,7 +16,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
 @pytest.mark.skipif(not PAGE.exists(), reason="the sdist has no docs")
 def test_the_page_lists_every_setting_as_it_is() -> None:
     """``make docs`` writes it; a setting that is not on it would be a secret."""
-    page = document([*CLASSES, WorkerConfig, KeeperConfig])
+    page = document([*CLASSES, WorkerConfig, KeeperConfig, ProcessConfig])
 
     assert PAGE.read_text(encoding="utf-8") == page
 
@@ -36,3 +36,19 @@ def test_a_value_that_cannot_work_is_refused_by_name(variable: str, value: str) 
     """At the start, not when it is first used."""
     with pytest.raises(InvalidRequest, match=variable):
         WorkerConfig.from_environment({variable: value})
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [("10.0.0.7:8080", "10.0.0.7", 8080), ("localhost:0", "localhost", 0), ("[::1]:80", "::1", 80)],
+)
+def test_an_address_is_a_host_and_a_port(text: str, host: str, port: int) -> None:
+    """Brackets tell an IPv6 address from its port, as in a URL."""
+    assert parse_address(text) == (host, port)
+
+
+@pytest.mark.parametrize("text", ["8080", ":8080", "host:", "host:http", "::1:80", "host:65536", "host:-1"])
+def test_what_is_no_address_is_refused_by_name(text: str) -> None:
+    """An empty host is not taken for all interfaces: whoever means that says so."""
+    with pytest.raises(InvalidRequest, match="TIDEWHEEL_HEALTH"):
+        ProcessConfig.from_environment({"TIDEWHEEL_HEALTH": text})
