@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 from pathlib import Path
 
@@ -12,6 +13,10 @@ from tidewheel import App, Context, Retry, current_task
 app = App("corner")
 
 OFTEN = Retry(max_attempts=50, initial=0.01, max_delay=0.1, jitter=0.0)
+
+
+#: How many characters the result of ``bulk`` has.
+BULK = 1_000_000
 
 
 class Corner:
@@ -65,6 +70,14 @@ async def punctual(number: int) -> int:
     return number
 
 
+@app.task(retry=OFTEN)
+async def bulk(name: str) -> str:
+    """Return more than fits where there is no room, and what cannot be made smaller."""
+    note(name)
+    digests = (hashlib.sha256(number.to_bytes(4)).hexdigest() for number in range(BULK // 64 + 1))
+    return "".join(digests)[:BULK]
+
+
 @app.workflow
 async def one(ctx: Context, name: str) -> str:
     """One step, then the end."""
@@ -81,6 +94,13 @@ async def patient(ctx: Context, name: str) -> str:
 async def patient_far(ctx: Context, name: str) -> str:
     """As ``patient``, over the queue."""
     return await ctx.invoke(noted, f"after {await ctx.invoke(held_far, name)}")
+
+
+@app.workflow
+async def bulky(ctx: Context, name: str) -> int:
+    """A step that waits to be let go, then one with a large result."""
+    await ctx.invoke(held, name)
+    return len(await ctx.invoke(bulk, f"after {name}"))
 
 
 @app.workflow

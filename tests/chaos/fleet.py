@@ -61,6 +61,7 @@ class Fleet:
         *,
         urls: list[str] | None = None,
         nursery: Nursery | None = None,
+        mutant: str | None = None,
         **config: Any,
     ) -> Child:
         """Start a worker; it is not ready yet. *armed* is a point to die at, and at which occurrence."""
@@ -70,6 +71,7 @@ class Fleet:
             urls=urls or self.urls,
             known=list(self.notes.points),
             armed=armed,
+            mutant=mutant,
             config=self.config | config,
         )
         self.workers.append(child)

@@ -31,6 +31,8 @@ class Plan:
     open_max: int
     #: Everything has to be over by then.
     limit_s: float
+    #: Whether there are enough faults, and enough of the machine, to judge how long runs stood still.
+    is_timed: bool = True
 
     def schedule(self) -> list[tuple[float, Trouble]]:
         """Return the troubles of servers and networks, each with the share of the runs before it."""
@@ -79,4 +81,5 @@ def short_plan(seed: int) -> Plan:
         troubles={"postgres crash": 1, "broker app": 1, "network storm": 1},
         open_max=20,
         limit_s=240.0,
+        is_timed=False,
     )

@@ -101,6 +101,14 @@ def small_disk(folder: Path) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(place)], check=False)  # noqa: S607 - as found
 
 
+def move_to(disk: Path, fleet: Fleet) -> None:
+    """Let the fleet's database be on *disk*; nobody may be connected to it."""
+    name = fleet.direct[0].rpartition("/")[2]
+    with psycopg.connect(fleet.servers.postgres.url, autocommit=True) as connection:
+        connection.execute(f"CREATE TABLESPACE small LOCATION '{disk}'".encode())
+        connection.execute(f"ALTER DATABASE {name} SET TABLESPACE small".encode())
+
+
 @contextlib.contextmanager
 def full(disk: Path) -> Iterator[None]:
     """Let there be no room left on *disk* (35)."""

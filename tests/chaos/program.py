@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos import corner, shop
+from tests.chaos.driver_points import watch_drivers
 from tests.chaos.ledger import Ledger
 from tests.chaos.points import ArmedWatch
+from tests.faults import mutants
 from tests.faults.crash_points import watched_broker, watched_store
 from tidewheel.broker.opening import open_broker
 from tidewheel.sdk.app import App
@@ -32,17 +34,27 @@ PRELOADED = (
 
 
 def serve(
-    folder: str, urls: list[str], *, known: list[str], armed: list[Any] | None, config: dict[str, Any]
+    folder: str,
+    urls: list[str],
+    *,
+    known: list[str],
+    armed: list[Any] | None,
+    mutant: str | None,
+    config: dict[str, Any],
 ) -> None:
     """Work until SIGTERM, or until the point comes that it is *armed* with.
 
-    *urls* are the store's and the broker's; *config* is the worker's, but for ``keeper``: whether it has one.
+    *urls* are the store's and the broker's; *mutant* breaks the code; *config* is the worker's, but for
+    ``keeper``: whether it has one.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     place = Path(folder)
     ledger = shop.Shop.ledger = corner.Corner.ledger = Ledger(place / "ledger.jsonl")
     corner.Corner.folder = ledger.path.parent
     watch = ArmedWatch(place / "notes.jsonl", known)
+    watch_drivers(watch)
+    if mutant is not None:
+        mutants.APPLIED[mutant]()
     if armed is not None:
         watch.arm(*armed)
     asyncio.run(_serve(place, urls, watch, config))

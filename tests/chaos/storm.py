@@ -183,13 +183,14 @@ class Storm:
 
 
 @contextlib.asynccontextmanager
-async def client_of(urls: list[str]) -> AsyncIterator[Client]:
-    """A client that is told when its runs end; *urls* are the store's and the broker's."""
+async def client_of(urls: list[str], *, listening: bool = True) -> AsyncIterator[Client]:
+    """A client, which is told when its runs end if it is *listening*; of these store and broker."""
     async with AsyncExitStack() as opened:
         store = await open_store(urls[0])
         opened.push_async_callback(store.close)
         broker = open_broker(urls[1], store_url=urls[0])
         opened.push_async_callback(broker.close)
         client = await opened.enter_async_context(await Client.connect(store=store, broker=broker))
-        await client.listen()
+        if listening:
+            await client.listen()
         yield client

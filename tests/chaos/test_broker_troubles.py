@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 
 import pytest
 
+from tests.chaos.broker_troubles import Trouble, black, memory_alarm, refused
 from tests.chaos.corner import one, patient, patient_far
 from tests.chaos.fleet import Fleet
-from tests.chaos.weather import Weather
+from tests.chaos.storm import client_of
 from tests.faults.place import eventually
 from tidewheel.sdk.client import Client
 
@@ -18,54 +17,20 @@ from tidewheel.sdk.client import Client
 BOUND_S = 8.0
 
 
-@asynccontextmanager
-async def memory_alarm(fleet: Fleet) -> AsyncIterator[None]:
-    """Let the broker think that it has no memory left: it blocks those who publish (18)."""
-    fleet.servers.rabbit.raise_memory_alarm()
-    try:
-        yield
-    finally:
-        fleet.servers.rabbit.clear_memory_alarm()
-
-
-@asynccontextmanager
-async def black(fleet: Fleet) -> AsyncIterator[None]:
-    """Let everything that is sent to the broker, or by it, vanish (17)."""
-    await fleet.networks["broker"].weather(Weather(is_black=True))
-    try:
-        yield
-    finally:
-        await fleet.networks["broker"].mend()
-
-
-@asynccontextmanager
-async def refused(fleet: Fleet) -> AsyncIterator[None]:
-    """Let nobody reach the broker (12)."""
-    await fleet.networks["broker"].refuse()
-    await fleet.networks["broker"].reset()
-    try:
-        yield
-    finally:
-        await fleet.networks["broker"].accept()
-
-
-Trouble = Callable[[Fleet], "AsyncIterator[None]"]
-
-
 @pytest.mark.parametrize("trouble", [memory_alarm, black, refused], ids=lambda trouble: trouble.__name__)
 async def test_runs_go_on_without_the_broker_and_new_ones_when_it_is_back(
-    fleet: Fleet, trouble: Callable[[Fleet], Awaitable[None]]
+    fleet: Fleet, trouble: Trouble
 ) -> None:
     """A step in hand is finished, a start is stored within a bound, and what nobody was told of is found."""
-    from tests.chaos.storm import client_of
-
-    worker = await fleet.serve_ready()
-    async with client_of(fleet.urls) as client:
+    # A connection that is dead is found out by its heartbeat: two of them have to be missed.
+    urls = [fleet.urls[0], f"{fleet.urls[1]}?heartbeat=1"]
+    worker = await fleet.serve_ready(urls=urls)
+    async with client_of(urls) as client:
         held = await client.start(patient, "held", run_id="held")
         far = await client.start(patient_far, "far", run_id="far")
         await eventually(lambda: len(fleet.ledger.lines()) == 2, "both steps' start")
 
-        async with trouble(fleet):  # type: ignore[attr-defined]  # a context manager
+        async with trouble(fleet):
             began = time.monotonic()
             late = await client.start(one, "late", run_id="late")
             took_s = time.monotonic() - began

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.chaos.corner import one, patient
-from tests.chaos.fleet import Fleet
+from tests.chaos.corner import BULK, bulky, one, patient
+from tests.chaos.fleet import Fleet, Servers, fleet_on
 from tests.chaos.postgres_troubles import (
     Trouble,
     crowded,
     full,
     locked_runs,
     locked_table,
+    move_to,
     read_only,
     small_disk,
     user_url,
 )
 from tests.chaos.storm import client_of
 from tests.faults.place import eventually
+from tests.servers.postgres import PrivatePostgres
+from tests.servers.rabbitmq import PrivateRabbit
 from tidewheel.sdk.client import Client
 from tidewheel.store.errors import CommitUnknown, StoreUnavailable
 
@@ -98,45 +102,34 @@ async def test_a_transaction_that_holds_one_run_does_not_hold_up_the_others(
     assert fleet.breaches() == []
 
 
-async def test_a_result_is_kept_while_the_disk_of_postgres_is_full(fleet: Fleet, folder: Path) -> None:
+async def test_a_result_is_kept_while_the_disk_of_postgres_is_full(
+    rabbit: PrivateRabbit, folder: Path
+) -> None:
     """A result that does not fit is written when there is room again; nothing is executed again (35)."""
-    try:
-        disk = small_disk(folder)
-        place = disk.__enter__()
-    except (PermissionError, FileNotFoundError) as refusal:
-        pytest.skip(f"35 disk full: this machine does not let a test mount a small file system: {refusal}")
-    try:
-        await _with_full_disk(fleet, place)
-    finally:
-        disk.__exit__(None, None, None)
+    with contextlib.ExitStack() as opened:
+        # A server of its own: its disk goes away with the test.
+        postgres = opened.enter_context(PrivatePostgres())
+        try:
+            disk = opened.enter_context(small_disk(folder))
+        except (PermissionError, FileNotFoundError) as refusal:
+            pytest.skip(f"35 disk full: this machine does not let tests mount a small file system: {refusal}")
+        async with fleet_on(Servers(postgres, rabbit), folder, name="small") as fleet:
+            move_to(disk, fleet)
+            await _fill(fleet, disk)
+        postgres.drop_database("small")
 
 
-async def _with_full_disk(fleet: Fleet, disk: Path) -> None:
-    fleet.rows("SELECT 1")
-    name = fleet.direct[0].rpartition("/")[2]
-    _move(fleet, name, disk)
+async def _fill(fleet: Fleet, disk: Path) -> None:
+    worker = await fleet.serve_ready()
     async with client_of(fleet.direct) as client:
-        worker = await fleet.serve_ready()
-        handle = await client.start(patient, "held", run_id="held")
+        handle = await client.start(bulky, "held", run_id="held")
         await eventually(lambda: len(fleet.ledger.lines()) == 1, "the step's start")
 
         with full(disk):
-            # What is there has room for a little: it is used up first.
-            filling = client.start(one, "x" * 1_500_000, run_id="filling")
-            with pytest.raises((StoreUnavailable, CommitUnknown)):
-                await filling
             fleet.let("held")
-            await eventually(lambda: True, "a moment")
+            await eventually(lambda: "has no room left on its disk" in worker.said(), "the worker's word")
+            assert WAITS in worker.said()
 
-        assert await handle.result(timeout=30) == "after held"
-        assert [line.attempt for line in fleet.ledger.lines()] == [1, 1]
-        assert fleet.breaches() == []
-    del worker
-
-
-def _move(fleet: Fleet, name: str, disk: Path) -> None:
-    import psycopg
-
-    with psycopg.connect(fleet.servers.postgres.url, autocommit=True) as connection:
-        connection.execute(f"CREATE TABLESPACE {name} LOCATION '{disk}'".encode())
-        connection.execute(f"ALTER DATABASE {name} SET TABLESPACE {name}".encode())
+        assert await handle.result(timeout=30) == BULK
+    assert [line.attempt for line in fleet.ledger.lines()] == [1, 1]
+    assert fleet.breaches() == []

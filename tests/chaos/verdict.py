@@ -23,7 +23,7 @@ def complaints(outcome: Outcome) -> Iterator[str]:
     if len(outcome.report.findings) > _SHOWN_MAX:
         yield f"{len(outcome.report.findings)} findings in all"
     yield from _too_little(outcome)
-    for kind, limit_s in RECOVERY_P99_S.items():
+    for kind, limit_s in RECOVERY_P99_S.items() if outcome.plan.is_timed else ():
         p99_s = quantile(outcome.recovery_s[kind], 0.99)
         if p99_s > limit_s:
             yield f"recovery from {kind} faults takes {p99_s:.2f} s (p99); it may take {limit_s:g} s"
