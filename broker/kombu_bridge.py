@@ -76,7 +76,7 @@ def _declare(wire: Wire, topology: Topology) -> None:
             wire.channel.exchange_declare(
                 exchange=exchange.name, type=exchange.type, durable=True, auto_delete=False
             )
-        for queue in topology.queues:
+        for queue in wire.in_safe_order(topology.queues):
             wire.declare_queue(queue)
         for binding in topology.bindings:
             wire.channel.queue_bind(queue=binding.queue, exchange=binding.exchange, routing_key=binding.key)

@@ -176,7 +176,7 @@ class KombuConsumer:
             with our_errors(self._target):
                 self._drain_until_stopped()
         except TidewheelError as error:
-            failure = error
+            failure = BrokerUnavailable(f"the consumer of {self.queue!r} ended: {error}")
         except Exception as error:  # noqa: BLE001 - whatever it is, the loop has to be told
             _log.exception("the consumer of %r ended by a bug", self.queue)
             failure = BrokerUnavailable(f"the consumer of {self.queue!r} ended by a bug: {error!r}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ssl
 from typing import Any
 
-from tidewheel.broker.kombu_wire import ABILITIES, Target
+from tidewheel.broker.kombu_wire import Target
 from tidewheel.broker.rabbitmq.address import Address, Tls, read_url
 from tidewheel.broker.rabbitmq.declarations import queue_arguments
 
@@ -33,7 +33,6 @@ def rabbitmq(url: str) -> Target:
         parameters=_parameters(address),
         publishing={"timeout": patience.answer_s, "confirm_timeout": patience.publish_s},
         arguments=queue_arguments,
-        has=frozenset(ABILITIES) - {"dead-letters"},
         wires_max=PUBLISHERS_MAX,
     )
 

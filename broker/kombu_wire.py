@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,15 +28,14 @@ from kombu.transport.virtual.base import NotEquivalentError
 from tidewheel.broker.embedded.channel import NO_ROUTE
 from tidewheel.broker.embedded.sqlite_file import advice
 from tidewheel.broker.errors import BrokerUnavailable
+from tidewheel.broker.kombu_transports import EMBEDDED, lacks
 from tidewheel.broker.kombu_types import WireChannel, WireMessage
-from tidewheel.broker.message import DELIVERY_COUNT, Message
+from tidewheel.broker.message import Message
+from tidewheel.broker.rabbitmq.headers import read_headers
+from tidewheel.broker.rabbitmq.mismatch import explanation
 from tidewheel.broker.topology import Queue
 from tidewheel.journal.errors import InvalidRequest
 
-#: Where kombu finds the embedded broker.
-EMBEDDED = "tidewheel.broker.embedded.transport:Transport"
-#: What a transport may lack of the protocol; one that has it says so in its ``implements``.
-ABILITIES = ("dead-letters", "ttl", "delivery-limit", "unroutable", "redelivery")
 #: AMQP's code for a queue or an exchange that is not there.
 NOT_FOUND = 404
 
@@ -63,8 +62,8 @@ def queue_arguments(queue: Queue) -> dict[str, Any]:
 class Target:
     """Which broker to connect to: a URL of kombu's, or a transport with its options.
 
-    ``parameters`` are kombu's for the connection, ``publishing`` are options of every publish, ``has`` is
-    what the transport does not say that it has. ``wires_max`` bounds the connections that publish.
+    ``parameters`` are kombu's for the connection, ``publishing`` are options of every publish.
+    ``wires_max`` bounds the connections that publish.
     """
 
     url: str | None = None
@@ -73,7 +72,6 @@ class Target:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     publishing: Mapping[str, Any] = field(default_factory=dict)
     arguments: Callable[[Queue], dict[str, Any]] = queue_arguments
-    has: frozenset[str] = frozenset()
     wires_max: int = 1
 
     @property
@@ -86,8 +84,7 @@ class Target:
     @property
     def lacks(self) -> frozenset[str]:
         """What of the protocol its transport does not have."""
-        implements = self._connection().get_transport_cls().implements
-        return frozenset(word for word in ABILITIES if word not in self.has and not implements.get(word))
+        return lacks(self.transport or transport_name(self.url or ""))
 
     def check(self) -> None:
         """Raise ``ValueError`` if the URL cannot be read. Connects to nothing."""
@@ -132,9 +129,13 @@ class Wire:
         self.channel: WireChannel = channel
         # Over AMQP an unroutable message comes back first and is confirmed after. Where nobody takes it,
         # the driver raises, and the confirmation that is still to come is taken for that of the next one.
-        events = getattr(channel, "events", None)
-        if events is not None:
-            events["basic_return"].add(self._have_returned)
+        if self._is_amqp:
+            channel.events["basic_return"].add(self._have_returned)
+
+    @property
+    def _is_amqp(self) -> bool:
+        """Whether the channel is the AMQP driver's, not one of kombu's own transports."""
+        return hasattr(self._extras, "events")
 
     def _open_again(self) -> None:
         """Open the channel if it is closed: AMQP does that to one on which something was not found."""
@@ -155,6 +156,15 @@ class Wire:
         else:
             self._connection.release()
 
+    def in_safe_order(self, queues: Sequence[Queue]) -> Sequence[Queue]:
+        """Return *queues* in the order to declare them in: AMQP has no commit to undo the first of them.
+
+        Those that exist come first, since declaring them again changes nothing and says whether they fit.
+        """
+        if not self._is_amqp:
+            return queues
+        return sorted(queues, key=lambda queue: self._count(queue.name) is None)
+
     def declare_queue(self, queue: Queue) -> None:
         """Make sure that *queue* exists, and outlives whoever uses it."""
         arguments = self._target.arguments(queue)
@@ -163,7 +173,7 @@ class Wire:
     def consume(self, queue: str, callback: Callable[[WireMessage], object]) -> None:
         """Let ``drain`` call *callback* with what *queue* delivers."""
         # Transports of kombu's own deliver kombu's messages, the AMQP driver its own.
-        to_python = self._extras.message_to_python if hasattr(self._extras, "events") else None
+        to_python = self._extras.message_to_python if self._is_amqp else None
         self.channel.basic_consume(
             queue=queue,
             no_ack=False,
@@ -188,13 +198,16 @@ class Wire:
 
     def depth(self, queue: str) -> int:
         """Count what waits in *queue*; 0 if there is none."""
+        return self._count(queue) or 0
+
+    def _count(self, queue: str) -> int | None:
         try:
             count: int = self.channel.queue_declare(queue=queue, passive=True).message_count
         except AMQPError as error:
             if int(error.reply_code or 0) != NOT_FOUND:
                 raise
             self._open_again()
-            return 0
+            return None
         return count
 
     def bury(self, tag: object, reason: str) -> None:
@@ -242,10 +255,15 @@ class Wire:
         return self._returned == returned
 
 
+def transport_name(url: str) -> str:
+    """Return the name of kombu's transport for *url*."""
+    return url.partition("://")[0].partition("+")[0]
+
+
 def transport_is_known(url: str) -> bool:
     """Tell whether kombu has a transport for *url*, and what that needs."""
     try:
-        get_transport_cls(url.partition("://")[0].partition("+")[0])
+        get_transport_cls(transport_name(url))
     except (KeyError, ImportError, ValueError, AttributeError):
         return False
     return True
@@ -253,7 +271,7 @@ def transport_is_known(url: str) -> bool:
 
 def read_message(raw: WireMessage) -> tuple[Message, int]:
     """Return our message, and how often it was delivered before, as far as the transport says."""
-    headers = {str(name): str(value) for name, value in raw.headers.items() if name != DELIVERY_COUNT}
+    headers, earlier = read_headers(raw.headers, redelivered=bool(raw.delivery_info.get("redelivered")))
     expiration = raw.properties.get("expiration")
     body = raw.body or b""
     message = Message(
@@ -262,8 +280,7 @@ def read_message(raw: WireMessage) -> tuple[Message, int]:
         headers=headers,
         expires_s=int(expiration) / 1000 if expiration is not None else None,
     )
-    redelivered = 1 if raw.delivery_info.get("redelivered") else 0
-    return message, int(raw.headers.get(DELIVERY_COUNT, redelivered))
+    return message, earlier
 
 
 def is_lost(error: Exception) -> bool:
@@ -282,7 +299,8 @@ def our_errors(target: Target, *, declaring: bool = False) -> Iterator[None]:
     try:
         yield
     except refusals as error:
-        raise InvalidRequest(str(error)) from error
+        said = explanation(str(error)) if isinstance(error, PreconditionFailed) else str(error)
+        raise InvalidRequest(said) from error
     except sqlite3.Error as error:
         raise BrokerUnavailable(f"{target.shown} cannot be used: {advice(error)}") from error
     except MessageNacked as error:

@@ -43,6 +43,8 @@ def open_broker(url: str, *, store_url: str) -> Broker:
         return _embedded(_embedded_path(rest, store_url))
     if scheme in _RABBITMQ:
         return _rabbitmq(url)
+    if scheme == "pyamqp":
+        return open_kombu_broker(f"amqp://{rest}", store_url=store_url)
     return _foreign(url, scheme)
 
 

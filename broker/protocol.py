@@ -48,7 +48,7 @@ class Broker(Protocol):
 
     @property
     def lacks(self) -> frozenset[str]:
-        """What of this protocol it cannot do, by word: ``dead-letters``, ``ttl``, ``delivery-limit``."""
+        """What of this protocol it cannot do, by word; ``kombu_transports`` says what each word means."""
 
     async def declare(self, topology: Topology) -> None:
         """Make sure that all of *topology* exists."""

@@ -7,25 +7,17 @@ for, and what to do.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final
 
 from aio_pika.abc import AbstractChannel
 
 from tidewheel.broker.rabbitmq.control import REFUSALS, Control, look_for_exchange, look_for_queue
 from tidewheel.broker.rabbitmq.declarations import QueueDeclaration, queue_declarations
 from tidewheel.broker.rabbitmq.lint import breaches
+from tidewheel.broker.rabbitmq.mismatch import explanation
 from tidewheel.broker.topology import Binding, Exchange, Topology
 from tidewheel.journal.errors import InvalidRequest
-
-_MISMATCH: Final = re.compile(
-    r"inequivalent arg '(?P<argument>[^']*)' for (?P<what>queue|exchange) '(?P<name>.*)' in vhost '.*': "
-    r"received (?P<asked>.*) but current is (?P<has>.*)",
-    re.DOTALL,
-)
-_VALUE: Final = re.compile(r"(?:the value )?'(?P<value>.*?)'(?: of type '.*')?$", re.DOTALL)
 
 
 async def declare(control: Control, topology: Topology) -> None:
@@ -87,23 +79,3 @@ async def _declare_queue(channel: AbstractChannel, queue: QueueDeclaration) -> N
 async def _bind(channel: AbstractChannel, binding: Binding) -> None:
     queue = await channel.get_queue(binding.queue, ensure=False)
     await queue.bind(binding.exchange, binding.key)
-
-
-def explanation(refusal: str) -> str:
-    """Say what RabbitMQ's *refusal* of a declaration means, and what to do about it."""
-    found = _MISMATCH.search(refusal)
-    if found is None:
-        return f"RabbitMQ refuses the declaration: {refusal}"
-    what, name = found["what"], found["name"]
-    asked, has = _value(found["asked"]), _value(found["has"])
-    remedy = (
-        f"let its messages be consumed, then delete it (rabbitmqctl delete_queue {name}) and start again"
-        if what == "queue"
-        else "delete it, or use another name"
-    )
-    return f"the {what} {name!r} exists with {found['argument']} {has}, and {asked} is asked for; {remedy}"
-
-
-def _value(words: str) -> str:
-    found = _VALUE.fullmatch(words.strip())
-    return found["value"] if found else words.strip()

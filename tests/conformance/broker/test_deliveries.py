@@ -74,6 +74,7 @@ async def test_an_acknowledged_message_is_gone(broker: Broker, place: Place) -> 
         assert await other.depth("plain") == 0
 
 
+@pytest.mark.needs("unseen")
 async def test_a_consumer_that_leaves_gives_back_what_is_unsettled(broker: Broker) -> None:
     """What was delivered and not settled is delivered again, to its place, and says so."""
     await broker.publish([to("plain", "1"), to("plain", "2"), to("plain", "3")])
@@ -88,6 +89,7 @@ async def test_a_consumer_that_leaves_gives_back_what_is_unsettled(broker: Broke
         assert [again.earlier_deliveries, third.earlier_deliveries] == [1, 0]
 
 
+@pytest.mark.needs("unseen")
 async def test_what_a_consumer_never_looked_at_was_not_delivered(broker: Broker) -> None:
     """Fetching ahead does not count: a restart must not bring messages nearer to their limit."""
     await broker.publish([to("work", "1"), to("work", "2"), to("work", "3")])
@@ -145,6 +147,7 @@ async def test_leaving_counts_toward_the_delivery_limit(broker: Broker) -> None:
     assert await broker.depth("work.dlq") == 1
 
 
+@pytest.mark.needs("reasons")
 async def test_a_buried_message_is_a_dead_letter_with_its_reason(broker: Broker) -> None:
     """Burying does not wait for the limit."""
     await broker.publish([to("work", "bad")])
