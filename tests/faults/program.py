@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tests.faults import crunching, mutants, trouble
 from tests.faults.ledger import Ledger
 from tests.faults.place import open_queues, store_file
 from tests.faults.shop import Shop, app
 from tidewheel.broker.embedded import sqlite_file
+from tidewheel.store.append import Append, Appended, Fired, Verdict
+from tidewheel.store.protocol import Store
 from tidewheel.store.sqlite.store import SqliteStore
 from tidewheel.workers.config import KeeperConfig, WorkerConfig
 from tidewheel.workers.keeper import Keeper
@@ -54,3 +57,44 @@ async def _serve(folder: Path, *, keeper: bool, config: WorkerConfig) -> None:
     finally:
         await broker.close()
         await store.close()
+
+
+class Firing:
+    """A store that counts the timers which were fired through it."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store = store
+        self.fired = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def append(self, batch: Sequence[Append]) -> list[Appended]:
+        """Write, and count."""
+        answers = await self._store.append(batch)
+        for request, answer in zip(batch, answers, strict=True):
+            self.fired += sum(
+                isinstance(fact, Fired) and verdict is Verdict.WRITTEN
+                for fact, verdict in zip(request.facts, answer.verdicts, strict=True)
+            )
+        return answers
+
+
+def keep(folder: str, *, batch: int) -> int:
+    """Be a keeper until SIGTERM, and return how many timers it fired."""
+    logging.basicConfig(level=logging.INFO)
+    return asyncio.run(_keep(Path(folder), batch))
+
+
+async def _keep(folder: Path, batch: int) -> int:
+    store, broker = await SqliteStore.open(store_file(folder)), open_queues(folder)
+    firing = Firing(store)
+    try:
+        config = KeeperConfig(poll_s=0.05, batch=batch)
+        async with running([Keeper(cast("Store", firing), broker, config=config)]):
+            logger.info("ready")
+            await until_told_to_stop()
+    finally:
+        await broker.close()
+        await store.close()
+    return firing.fired
