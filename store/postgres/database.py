@@ -17,6 +17,7 @@ import psycopg
 from psycopg.adapt import AdaptersMap
 from sqlalchemy import event
 from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from tidewheel.store.errors import StoreUnavailable
@@ -38,6 +39,10 @@ class Database:
         self.shown = shown(parsed)
         self._url = parsed
         self._engine = _engine(parsed, config, self.name)
+        event.listen(self._engine.sync_engine, "connect", self._note_birth)
+        event.listen(self._engine.sync_engine, "checkout", self._check_birth)
+        #: Rises with each connection that fails: those that were opened before are not used again.
+        self._generation = 0
         self._writers_turn = asyncio.Semaphore(1)
         self._turns = asyncio.Semaphore(config.connections_max - 1)
         #: Exchanges that were given up on; they end by themselves once their connection is closed.
@@ -83,10 +88,19 @@ class Database:
             await asyncio.shield(lent.close())
 
     async def _throw_away(self, lent: Any) -> None:
+        # Those that others have now are looked at when they are lent again, as the idle ones are.
+        self._generation += 1
         with contextlib.suppress(Exception):
             await lent.invalidate()
-        with contextlib.suppress(Exception):
-            await self._engine.dispose()
+
+    def _note_birth(self, connection: Any, record: Any) -> None:
+        teach(connection.driver_connection.adapters)
+        record.info["generation"] = self._generation
+
+    def _check_birth(self, _connection: Any, record: Any, _lent: Any) -> None:
+        """Have a connection replaced that is as old as one that failed."""
+        if record.info["generation"] != self._generation:
+            raise DisconnectionError
 
     async def bounded(
         self,
@@ -140,7 +154,7 @@ def shown(url: URL) -> str:
 
 
 def _engine(url: URL, config: PostgresConfig, name: str) -> AsyncEngine:
-    engine = create_async_engine(
+    return create_async_engine(
         url.set(drivername="postgresql+psycopg"),
         connect_args=_arguments(url, config, config.server_options(), name),
         isolation_level="AUTOCOMMIT",
@@ -149,12 +163,6 @@ def _engine(url: URL, config: PostgresConfig, name: str) -> AsyncEngine:
         max_overflow=0,
         pool_timeout=config.pool_timeout_s,
     )
-
-    @event.listens_for(engine.sync_engine, "connect")
-    def _teach(connection: Any, _record: Any) -> None:
-        teach(connection.driver_connection.adapters)
-
-    return engine
 
 
 def _arguments(url: URL, config: PostgresConfig, options: str, name: str) -> dict[str, Any]:
