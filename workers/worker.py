@@ -223,7 +223,8 @@ class Worker:
                 await self._take(delivery)
         finally:
             stopping.cancel()
-            if coming is not None and not coming.done():
+            if coming is not None:
+                # Also one that has failed already: whoever is cancelled just then does not look at it.
                 coming.cancel()
                 await asyncio.gather(coming, return_exceptions=True)
 
