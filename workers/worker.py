@@ -224,8 +224,8 @@ class Worker:
         finally:
             stopping.cancel()
             if coming is not None:
+                # Also one that has failed already: whoever is cancelled just then does not look at it.
                 coming.cancel()
-                # Also where it has ended: with an error, at the moment at which this was cancelled.
                 await asyncio.gather(coming, return_exceptions=True)
 
     async def _take(self, delivery: Delivery) -> None:
