@@ -223,8 +223,10 @@ class Worker:
                 await self._take(delivery)
         finally:
             stopping.cancel()
-            if coming is not None:
-                # Also one that has failed already: whoever is cancelled just then does not look at it.
+            if coming is not None and coming.done():
+                # Whoever is cancelled in the moment it failed has not looked at its error.
+                _ = coming.cancelled() or coming.exception()
+            elif coming is not None:
                 coming.cancel()
                 await asyncio.gather(coming, return_exceptions=True)
 
