@@ -3,9 +3,10 @@
     python deploy/make_secrets.py
 
 writes them into ``deploy/secrets``, where ``compose.yaml`` expects them and .gitignore leaves them out. A
-password that is there is kept, so doing it again changes nothing; without its file it is made anew. The
-definitions are those of ``rabbitmq/definitions.json``, whose users cannot log in, with the hashes of the
-passwords. Nothing but Python is needed, and no password is printed.
+password that is there is kept, so doing it again changes nothing; without its file it is made anew. URLs are
+always those of the servers that the command line names. The definitions are those of
+``rabbitmq/definitions.json``, whose users cannot log in, with the hashes of the passwords. Nothing but
+Python is needed, and no password is printed.
 
 The folder is for its owner alone. The files in it can be read by everybody who gets at them: a container
 reads a mounted file under a user id of its own, and with the mode that the file has outside.
@@ -39,7 +40,11 @@ DEFINITIONS = "rabbitmq_definitions"
 
 _SALT_BYTES = 4
 _PASSWORD_BYTES = 24
-_PLACE = re.compile(r"[A-Za-z0-9.-]+(:[0-9]{1,5})?/[A-Za-z0-9_-]+")
+#: How a server may be named: the scheme may be left out, and options of its URL may follow.
+_PLACE = re.compile(
+    r"((?P<scheme>postgresql|amqps?)://)?"
+    r"(?P<rest>[A-Za-z0-9.-]+(:[0-9]{1,5})?/[A-Za-z0-9_-]+(\?[A-Za-z0-9_=&./%-]+)?)"
+)
 
 
 class Refused(Exception):
@@ -53,13 +58,13 @@ def password_names() -> list[str]:
 
 
 def urls(passwords: Mapping[str, str], *, postgres: str, rabbitmq: str) -> dict[str, str]:
-    """Return the file of each URL with what belongs into it; a place is ``host:port/name``."""
+    """Return the file of each URL with what belongs into it; a server is ``host:port/name`` or a URL."""
     stores = {
-        f"store_{role}": f"postgresql://app_{role}:{_in_url(passwords[f'postgres_{role}'])}@{postgres}"
+        f"store_{role}": _url(postgres, "postgresql", f"app_{role}", passwords[f"postgres_{role}"])
         for role in POSTGRES_ROLES
     }
     brokers = {
-        f"broker_{role}": f"amqp://tidewheel-{role}:{_in_url(passwords[f'rabbitmq_{role}'])}@{rabbitmq}"
+        f"broker_{role}": _url(rabbitmq, "amqp", f"tidewheel-{role}", passwords[f"rabbitmq_{role}"])
         for role in RABBITMQ_ROLES
     }
     return stores | brokers
@@ -86,8 +91,16 @@ def _secret_of(user: str) -> str:
     return f"rabbitmq_{user.removeprefix('tidewheel-')}"
 
 
-def _in_url(password: str) -> str:
-    return quote(password, safe="")
+def _check(place: str, scheme: str) -> re.Match[str]:
+    found = _PLACE.fullmatch(place)
+    if found is None or not (found["scheme"] or scheme).startswith(scheme):
+        raise Refused(f"{place!r} is no HOST:PORT/NAME, and no {scheme}:// URL without a user")
+    return found
+
+
+def _url(place: str, scheme: str, user: str, password: str) -> str:
+    found = _check(place, scheme)
+    return f"{found['scheme'] or scheme}://{user}:{quote(password, safe='')}@{found['rest']}"
 
 
 # Files
@@ -95,6 +108,8 @@ def _in_url(password: str) -> str:
 
 def make(folder: Path, *, postgres: str, rabbitmq: str) -> list[str]:
     """Write what is missing or has changed into *folder*, and return the names of what was written."""
+    _check(postgres, "postgresql")
+    _check(rabbitmq, "amqp")
     _open(folder)
     passwords = {name: _kept(folder / name) or _new_password() for name in password_names()}
     template = json.loads(TEMPLATE.read_text("utf-8"))
@@ -155,12 +170,19 @@ def main(arguments: list[str] | None = None) -> int:
     """Do what the command line says, and return an exit code."""
     parser = argparse.ArgumentParser(description="Make the secrets of a deployment.")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where to, in place of deploy/secrets")
-    parser.add_argument("--postgres", metavar="HOST:PORT/DATABASE", default="postgres:5432/tidewheel")
-    parser.add_argument("--rabbitmq", metavar="HOST:PORT/VHOST", default="rabbitmq:5672/tidewheel")
+    parser.add_argument(
+        "--postgres",
+        metavar="PLACE",
+        default="postgres:5432/tidewheel",
+        help="HOST:PORT/DATABASE, or postgresql://HOST:PORT/DATABASE?OPTIONS",
+    )
+    parser.add_argument(
+        "--rabbitmq",
+        metavar="PLACE",
+        default="rabbitmq:5672/tidewheel",
+        help="HOST:PORT/VHOST, or amqps://HOST:PORT/VHOST?OPTIONS",
+    )
     asked = parser.parse_args(arguments)
-    for place in (asked.postgres, asked.rabbitmq):
-        if not _PLACE.fullmatch(place):
-            parser.error(f"{place!r} is no HOST:PORT/NAME")
     try:
         changed = make(asked.folder, postgres=asked.postgres, rabbitmq=asked.rabbitmq)
     except Refused as problem:

@@ -25,6 +25,7 @@ from tests.unit.deploy.reading import (
     services,
     variables,
 )
+from tidewheel.cli.roles.supervising import OVERTIME_S
 from tidewheel.workers.config import WorkerConfig
 
 pytestmark = pytest.mark.skipif(not IS_CHECKOUT, reason="an unpacked sdist has no folders at the root")
@@ -156,7 +157,7 @@ def test_everything_of_ours_has_time_to_stop(name: str) -> None:
         return
     settings = WorkerConfig.from_environment(service["environment"])
 
-    assert seconds(service["stop_grace_period"]) >= settings.grace_s + 10
+    assert seconds(service["stop_grace_period"]) > settings.grace_s + OVERTIME_S
     assert service["init"] is True
 
 

@@ -173,16 +173,45 @@ def test_a_file_in_the_way_is_said(
     assert "cannot be used" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("place", ["db", "db:5432", "db:port/x", "u:p@db/x", "db/x/y", "db/x?y"])
+def test_servers_elsewhere_are_reached_over_tls(script: ModuleType, tmp_path: Path) -> None:
+    """With options that Postgres and RabbitMQ's clients read from their URLs."""
+    folder = tmp_path / "secrets"
+    places = [
+        "postgresql://db.example.net/shop?sslmode=verify-full",
+        "amqps://mq.example.net/shop?cafile=/run/ca.pem",
+    ]
+
+    script.main(["--folder", str(folder), "--postgres", places[0], "--rabbitmq", places[1]])
+
+    found = contents(folder)
+    assert found["store_keeper"].startswith("postgresql://app_keeper:")
+    assert found["store_keeper"].endswith("@db.example.net/shop?sslmode=verify-full")
+    assert found["broker_keeper"].startswith("amqps://tidewheel-keeper:")
+    assert found["broker_keeper"].endswith("@mq.example.net/shop?cafile=/run/ca.pem")
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "db",
+        "db:5432",
+        "db:port/x",
+        "u:p@db/x",
+        "db/x/y",
+        "db/x#y",
+        "amqp://db/x",
+        "mysql://db/x",
+        "db/x?a=\n",
+    ],
+)
 def test_a_place_that_would_make_no_url_is_refused(
     script: ModuleType, place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Host, port and name, and nothing that would mean something else in a URL."""
-    with pytest.raises(SystemExit) as ended:
-        script.main(["--folder", str(tmp_path / "secrets"), "--postgres", place])
+    """Host, port and name, and nothing that would mean something else in a URL; nothing is made then."""
+    code = script.main(["--folder", str(tmp_path / "secrets"), "--postgres", place])
 
-    assert ended.value.code == 2
-    assert "is no HOST:PORT/NAME" in capsys.readouterr().err
+    assert code == 2
+    assert "is no HOST:PORT/NAME, and no postgresql:// URL" in capsys.readouterr().err
     assert not (tmp_path / "secrets").exists()
 
 

@@ -204,6 +204,13 @@ def test_a_bad_file_is_named_and_not_quoted(tmp_path: Path, content: bytes | Non
     assert "hidden" not in str(caught.value)
 
 
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="this system has no file without an end")
+def test_a_file_without_an_end_is_not_read_to_its_end() -> None:
+    """Whatever the variable names, reading it is bounded."""
+    with pytest.raises(InvalidRequest, match="'/dev/zero' has more than 65,536 bytes"):
+        ConnectionSettings.from_environment({"TIDEWHEEL_STORE_FILE": "/dev/zero"})
+
+
 def test_what_holds_no_password_has_no_file() -> None:
     """Only secrets are worth a file; a number in one would only be harder to find."""
     assert {field.key.file_variable for field in fields_of(Knobs)} == {None}
