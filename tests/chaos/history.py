@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 #: What was troubled.
 Kind: TypeAlias = Literal["worker", "postgres", "broker", "network"]
@@ -53,33 +53,70 @@ class History:
 _PATIENCE: Sequence[Kind] = ("worker", "network", "postgres", "broker")
 
 
-def recoveries(faults: Sequence[Fault], journals: Iterable[Sequence[float]]) -> dict[Kind, list[float]]:
-    """Return how long runs stood still after faults, by what was troubled; one number for each fault.
+class Event(NamedTuple):
+    """One entry of a journal: when, and which."""
 
-    *journals* are the times of each run's events. A run that was under way stands still from the moment the
-    last fault before its next event was over until that event. A fault's number is that of the run that it
-    held up the longest. Where several faults fell between two events, only the last counts: the others were
-    interrupted; and it is judged as the kind among them that is due most patience.
+    at: float
+    type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standstill:
+    """A run that was held up by a fault: for how long, and between which events."""
+
+    kind: Kind
+    fault: Fault
+    seconds: float
+    run_id: str
+    before: str
+    after: str
+
+    def __str__(self) -> str:
+        what = f"{self.fault.kind} {self.fault.how}"
+        return f"{self.seconds:.2f} s: {self.run_id} from {self.before} to {self.after}, after {what}"
+
+
+def standstills(faults: Sequence[Fault], journals: Iterable[tuple[str, Sequence[Event]]]) -> list[Standstill]:
+    """Return how each fault held runs up: of the runs that it did, the one that stood still the longest.
+
+    *journals* are runs with their events. A run that is under way stands still from the moment the last fault
+    before its next event was over until that event. Where several faults fell between two events, only the
+    last counts, since the others were interrupted; and it is judged as the kind among them that is due most
+    patience.
     """
     ordered = sorted(faults, key=lambda fault: fault.over_at)
-    longest: dict[tuple[Kind, int], float] = {}
-    for times in journals:
+    longest: dict[int, Standstill] = {}
+    for run_id, events in journals:
         index = 0
-        for before, after in itertools.pairwise(times):
-            while index < len(ordered) and ordered[index].over_at <= before:
+        for before, after in itertools.pairwise(events):
+            while index < len(ordered) and ordered[index].over_at <= before.at:
                 index += 1
             first = index
-            while index < len(ordered) and ordered[index].over_at < after:
+            while index < len(ordered) and ordered[index].over_at < after.at:
                 index += 1
             between = ordered[first:index]
-            if between:
-                kind = max((fault.kind for fault in between), key=_PATIENCE.index)
-                key = (kind, index - 1)
-                longest[key] = max(longest.get(key, 0.0), after - between[-1].over_at)
-    found: dict[Kind, list[float]] = {kind: [] for kind in _PATIENCE}
-    for (kind, _), stood_s in sorted(longest.items()):
-        found[kind].append(stood_s)
-    return found
+            if not between:
+                continue
+            found = Standstill(
+                kind=max((fault.kind for fault in between), key=_PATIENCE.index),
+                fault=between[-1],
+                seconds=after.at - between[-1].over_at,
+                run_id=run_id,
+                before=before.type,
+                after=after.type,
+            )
+            known = longest.get(index - 1)
+            if known is None or found.seconds > known.seconds:
+                longest[index - 1] = found
+    return [longest[index] for index in sorted(longest)]
+
+
+def by_kind(found: Iterable[Standstill]) -> dict[Kind, list[float]]:
+    """Return the seconds of standstills, by what was troubled."""
+    seconds: dict[Kind, list[float]] = {kind: [] for kind in _PATIENCE}
+    for one in found:
+        seconds[one.kind].append(one.seconds)
+    return seconds
 
 
 def quantile(values: Sequence[float], share: float) -> float:

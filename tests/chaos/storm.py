@@ -18,7 +18,7 @@ from tests.chaos.checker import checked
 from tests.chaos.customers import Customers
 from tests.chaos.findings import Report
 from tests.chaos.fleet import Fleet, Servers, fleet_on
-from tests.chaos.history import Fault, History, Kind, recoveries
+from tests.chaos.history import Event, Fault, History, Standstill, standstills
 from tests.chaos.killer import Killer
 from tests.chaos.plan import Plan
 from tidewheel.broker.opening import open_broker
@@ -32,7 +32,12 @@ SAY_EVERY_S = 10.0
 #: Between two troubles of servers, so that each can be told from the next.
 APART_S = 1.0
 
-_TIMES = "SELECT array_agg(at ORDER BY run_seq) FROM tidewheel_events GROUP BY run_key"
+_EVENTS = """
+SELECT r.run_id, array_agg(e.at ORDER BY e.run_seq), array_agg(e.type ORDER BY e.run_seq)
+  FROM tidewheel_events AS e
+  JOIN tidewheel_runs AS r USING (run_key)
+ GROUP BY r.run_id
+"""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,7 +55,7 @@ class Outcome:
     hits: dict[str, int]
     wanted: list[str]
     report: Report
-    recovery_s: dict[Kind, list[float]] = field(default_factory=dict)
+    standstills: list[Standstill] = field(default_factory=list)
 
 
 async def weather(plan: Plan, servers: Servers, folder: Path, say: Callable[[str], None]) -> Outcome:
@@ -75,13 +80,16 @@ async def weather(plan: Plan, servers: Servers, folder: Path, say: Callable[[str
         hits=dict(storm.killer.hits),
         wanted=list(storm.killer.wanted),
         report=report,
-        recovery_s=recoveries(history.faults, _times(fleet.direct[0])),
+        standstills=standstills(history.faults, _journals(fleet.direct[0])),
     )
 
 
-def _times(url: str) -> list[list[float]]:
+def _journals(url: str) -> list[tuple[str, list[Event]]]:
     with psycopg.connect(url) as connection:
-        return [[at / 1_000_000 for at in times] for (times,) in connection.execute(_TIMES)]
+        return [
+            (run_id, [Event(at / 1_000_000, type_) for at, type_ in zip(times, types, strict=True)])
+            for run_id, times, types in connection.execute(_EVENTS)
+        ]
 
 
 class Storm:

@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.chaos.history import Fault, History, Kind, quantile, recoveries
+from tests.chaos.history import Event, Fault, History, Kind, by_kind, quantile, standstills
 
 
 def fault(kind: Kind, at: float, over_at: float | None = None) -> Fault:
     """A fault of this kind."""
     return Fault(kind=kind, how="test", at=at, over_at=at if over_at is None else over_at)
+
+
+def recoveries(faults: list[Fault], journals: list[list[float]]) -> dict[Kind, list[float]]:
+    """Return the seconds that runs with events at these times were held up."""
+    runs = [(f"run-{number}", [Event(at, "any") for at in times]) for number, times in enumerate(journals)]
+    return by_kind(standstills(faults, runs))
 
 
 def test_a_run_stands_still_from_the_fault_to_its_next_event() -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.chaos.findings import Finding, Report
-from tests.chaos.history import Fault
+from tests.chaos.history import Fault, Kind, Standstill
 from tests.chaos.plan import Plan, long_plan, short_plan
 from tests.chaos.storm import Outcome
 from tests.chaos.verdict import complaints, shown
@@ -37,6 +37,12 @@ def test_a_plan_is_the_seeds(plan: Plan) -> None:
     assert 0.0 < shares[0] < shares[-1] < 1.0
 
 
+def held(kind: Kind, seconds: float) -> Standstill:
+    """A run that was held up."""
+    fault = Fault(kind=kind, how="test", at=1.0, over_at=1.0)
+    return Standstill(kind=kind, fault=fault, seconds=seconds, run_id="run", before="a", after="b")
+
+
 def outcome() -> Outcome:
     """One that there is nothing to say against."""
     plan = Plan(
@@ -60,7 +66,7 @@ def outcome() -> Outcome:
         hits={"store.now:before": 1},
         wanted=["store.now:before"],
         report=Report(runs=2, events=30, executions=4),
-        recovery_s={"worker": [0.1, 0.2], "network": [], "postgres": [1.0], "broker": []},
+        standstills=[held("worker", 0.1), held("postgres", 1.0)],
     )
 
 
@@ -86,8 +92,8 @@ def test_a_good_outcome_is_shown_without_complaint() -> None:
         ({"faults": outcome().faults[1:]}, "1 workers killed of 2"),
         ({"faults": outcome().faults[:2]}, "postgres crash: 0 of 1"),
         ({"hits": {}}, "store.now:before"),
-        ({"recovery_s": outcome().recovery_s | {"worker": [2.5]}}, "worker faults takes 2.50 s"),
-        ({"recovery_s": outcome().recovery_s | {"broker": [5.5]}}, "broker faults takes 5.50 s"),
+        ({"standstills": [held("worker", 2.5)]}, "worker faults takes 2.50 s"),
+        ({"standstills": [held("broker", 5.5)]}, "broker faults takes 5.50 s"),
     ],
 )
 def test_a_bad_outcome_is_complained_of(change: dict[str, object], complaint: str) -> None:

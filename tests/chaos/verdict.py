@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from tests.chaos.history import Fault, Kind, quantile
+from tests.chaos.history import Fault, Kind, by_kind, quantile
 from tests.chaos.storm import Outcome
 
 #: How soon runs have to go on after a fault, in 99 of 100 cases.
 RECOVERY_P99_S: dict[Kind, float] = {"worker": 2.0, "network": 5.0, "postgres": 5.0, "broker": 5.0}
 _SHOWN_MAX = 20
 _EVENTS_MIN = 10
+_LONGEST = 10
 #: The bounds of the histogram's columns.
 _BOUNDS_S = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 
@@ -23,8 +24,9 @@ def complaints(outcome: Outcome) -> Iterator[str]:
     if len(outcome.report.findings) > _SHOWN_MAX:
         yield f"{len(outcome.report.findings)} findings in all"
     yield from _too_little(outcome)
+    recovery_s = by_kind(outcome.standstills)
     for kind, limit_s in RECOVERY_P99_S.items() if outcome.plan.is_timed else ():
-        p99_s = quantile(outcome.recovery_s[kind], 0.99)
+        p99_s = quantile(recovery_s[kind], 0.99)
         if p99_s > limit_s:
             yield f"recovery from {kind} faults takes {p99_s:.2f} s (p99); it may take {limit_s:g} s"
 
@@ -66,6 +68,9 @@ def shown(outcome: Outcome) -> str:
         f"findings: {len(report.findings)}",
         "",
         *_histogram(outcome),
+        "",
+        "the longest:",
+        *map(str, sorted(outcome.standstills, key=lambda one: -one.seconds)[:_LONGEST]),
     ]
     return "\n".join(lines)
 
@@ -80,7 +85,7 @@ def _histogram(outcome: Outcome) -> Iterator[str]:
     heads = [*(f"<{bound:g}s" for bound in _BOUNDS_S), "more"]
     marks = "".join(f"{mark:>7}" for mark in ("p50", "p95", "p99", "max"))
     yield f"{'recovery':<10}{marks}  " + "".join(f"{head:>7}" for head in heads)
-    for kind, values in outcome.recovery_s.items():
+    for kind, values in by_kind(outcome.standstills).items():
         marks = "".join(f"{quantile(values, share):>7.2f}" for share in (0.5, 0.95, 0.99, 1.0))
         counts = [0] * (len(_BOUNDS_S) + 1)
         for value in values:
