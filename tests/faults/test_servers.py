@@ -343,15 +343,37 @@ def test_an_interrupted_run_leaves_nothing_behind(
 def test_a_guardian_that_was_slow_to_begin_still_acts() -> None:
     """What its process asked for before it was killed is done, though the guardian only began afterwards."""
     folder = private_folder("left")
-    with subprocess.Popen([sys.executable, "-c", STAYING], start_new_session=True) as sleeper:
-        asked = f"process {sleeper.pid} {signal.SIGTERM.value} {started(sleeper.pid)}\nfolder {folder}\n"
+    with subprocess.Popen([sys.executable, "-c", STAYING], start_new_session=True) as stayer:
+        asked = f"process {stayer.pid} {signal.SIGTERM.value} {started(stayer.pid)}\nfolder {folder}\n"
         nobody = 0
-
         command = [sys.executable, "-I", "-S", guardian.__file__, str(nobody)]
+
         subprocess.run(command, input=asked, text=True, check=True)
 
-        assert sleeper.wait(GONE_S_MAX) == -signal.SIGTERM
+        ended = stayer.poll()
+        stayer.kill()
+    assert ended == -signal.SIGTERM
     assert not folder.exists()
+
+
+def test_a_guardian_lets_go_though_a_forked_child_goes_on() -> None:
+    """A child has the pipe too: its end is not waited for, and what was guarded stays."""
+    folder = private_folder("kept")
+    guarding = guardian.Guardian()
+    guarding.remove(folder)
+    child = os.fork()
+    if child == 0:
+        time.sleep(GONE_S_MAX)
+        os._exit(0)
+
+    guarding.release()
+
+    ended, _ = os.waitpid(child, os.WNOHANG)
+    os.kill(child, signal.SIGKILL)
+    assert ended == 0, "the guardian waited for it"
+    os.waitpid(child, 0)
+    assert folder.exists()
+    folder.rmdir()
 
 
 def test_a_given_server_is_used_and_goes_on(own_postgres: PrivatePostgres) -> None:

@@ -94,7 +94,7 @@ def _signal(pid: int, number: int) -> None:
 
 
 def _lines(parent: int) -> list[str]:
-    """Return what was asked for, once the parent is gone or has closed the pipe."""
+    """Return what was asked for, once the parent is gone, has closed the pipe or needs no guardian."""
     said = b""
     while True:
         # What the parent said last is still in the pipe when it is gone, also before this process began.
@@ -104,6 +104,9 @@ def _lines(parent: int) -> list[str]:
         if (ready or gone) and not piece:
             return said.decode().splitlines()
         said += piece
+        # The pipe may stay open: a child that the parent forked has it too.
+        if said.endswith(f"{_RELEASED}\n".encode()):
+            return [_RELEASED]
 
 
 def main(parent: int) -> None:
