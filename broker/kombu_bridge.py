@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from tidewheel.broker.errors import Unroutable
-from tidewheel.broker.kombu_consumer import KombuConsumer, KombuDelivery
+from tidewheel.broker.kombu_consumer import KombuConsumer
 from tidewheel.broker.kombu_pool import WirePool
 from tidewheel.broker.kombu_wire import Target, Wire
 from tidewheel.broker.message import Publication, address
@@ -43,7 +43,7 @@ class KombuBroker:
             raise Unroutable(lost)
 
     @asynccontextmanager
-    async def consume(self, queue: str, *, prefetch: int) -> AsyncIterator[AsyncIterator[KombuDelivery]]:
+    async def consume(self, queue: str, *, prefetch: int) -> AsyncIterator[KombuConsumer]:
         """Receive from *queue*; what is unsettled when the block is left goes back to its place."""
         assert prefetch >= 1
         self._pool.check_open()

@@ -63,6 +63,9 @@ class WireChannel(Protocol):
     ) -> object:
         """Deliver to *callback*."""
 
+    def basic_cancel(self, consumer_tag: str) -> object:
+        """Deliver no more."""
+
     def basic_ack(self, delivery_tag: object) -> object:
         """Forget it."""
 

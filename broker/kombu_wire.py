@@ -122,6 +122,7 @@ class Wire:
         self._target = target
         self._interrupt: Callable[[], None] | None = getattr(connection.transport, "interrupt", None)
         self._returned = 0
+        self._consumer_tag = ""
         self._open_channel()
 
     def _open_channel(self) -> None:
@@ -174,12 +175,17 @@ class Wire:
         """Let ``drain`` call *callback* with what *queue* delivers."""
         # Transports of kombu's own deliver kombu's messages, the AMQP driver its own.
         to_python = self._extras.message_to_python if self._is_amqp else None
+        self._consumer_tag = str(uuid.uuid4())
         self.channel.basic_consume(
             queue=queue,
             no_ack=False,
             callback=callback if to_python is None else lambda raw: callback(to_python(raw)),
-            consumer_tag=str(uuid.uuid4()),
+            consumer_tag=self._consumer_tag,
         )
+
+    def consume_no_more(self) -> None:
+        """Let nothing more be delivered; what was can still be settled."""
+        self.channel.basic_cancel(self._consumer_tag)
 
     def drain(self) -> None:
         """Deliver what comes; return after a while, or when interrupted, if nothing does."""

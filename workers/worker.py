@@ -197,6 +197,7 @@ class Worker:
                     self._heard.add(queue)
                     await self._receive(deliveries)
                     if self._stopping.is_set():
+                        await deliveries.stop()  # what was fetched ahead is for others, who have time
                         await self._drained.wait()
             except Exception as problem:  # noqa: BLE001 - a worker that hears nothing must not look alive
                 logger.warning("%s could not be consumed, and is again soon: %s", queue, problem)

@@ -27,7 +27,6 @@ from tidewheel.broker.rabbitmq.connection import Connection, open_connection
 from tidewheel.broker.rabbitmq.consumer import RabbitConsumer, Source
 from tidewheel.broker.rabbitmq.control import Control, look_for_queue
 from tidewheel.broker.rabbitmq.declaring import declare
-from tidewheel.broker.rabbitmq.delivery import RabbitDelivery
 from tidewheel.broker.rabbitmq.dialer import Dialer
 from tidewheel.broker.rabbitmq.publisher import Publisher
 from tidewheel.broker.topology import Binding, Exchange, Queue, Topology
@@ -115,7 +114,7 @@ class RabbitBroker:
             await self._publish(publications)
 
     @asynccontextmanager
-    async def consume(self, queue: str, *, prefetch: int) -> AsyncIterator[AsyncIterator[RabbitDelivery]]:
+    async def consume(self, queue: str, *, prefetch: int) -> AsyncIterator[RabbitConsumer]:
         """Receive from *queue*; what is unsettled when the block is left goes back to it."""
         assert prefetch >= 1
         self._check_open()

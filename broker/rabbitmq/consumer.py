@@ -1,12 +1,11 @@
-"""A consumer: a channel of its own on the consuming connection, and what the program sees of it.
+"""A consumer: what the program sees of a channel that delivers.
 
 Whatever ends it, its iterator ends with ``BrokerUnavailable``: the connection, the channel or the queue is
 gone, the broker cancelled it, or it asked whether it is still a consumer and did not hear yes.
 
 What was fetched ahead and never looked at must not come nearer to its delivery limit when a consumer
 leaves, and RabbitMQ counts everything it gets back. So that is published again as new, and then
-acknowledged. RabbitMQ also counts what was on its way when the consumer was cancelled. So the last
-acknowledgements are sent after the cancel: until then they would bring new deliveries.
+acknowledged.
 """
 
 from __future__ import annotations
@@ -14,29 +13,24 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final, Self
 
 import msgspec
-from aiormq.abc import AbstractChannel
-from aiormq.exceptions import ChannelNotFoundEntity
 
 from tidewheel.broker.errors import BrokerUnavailable, Unroutable
 from tidewheel.broker.message import DELIVERED_TOO_OFTEN, Publication, dead_letter
-from tidewheel.broker.rabbitmq.connection import Connection, close_channel, our_errors
+from tidewheel.broker.rabbitmq.connection import Connection
+from tidewheel.broker.rabbitmq.consumer_channel import ConsumerChannel
 from tidewheel.broker.rabbitmq.delivery import RabbitDelivery
 from tidewheel.broker.rabbitmq.frames import BASIC_CANCEL, BASIC_DELIVER, CHANNEL_CLOSE, METHOD, read_closing
 from tidewheel.broker.rabbitmq.headers import CARRIED
 from tidewheel.broker.rabbitmq.incoming import Assembly, Incoming
-from tidewheel.broker.rabbitmq.settling import Unsettled
 from tidewheel.broker.topology import Queue
 
-#: How long giving everything back may take when a consumer is closed.
+#: How long each part of giving everything back may take when a consumer is closed.
 END_MAX_S: Final = 5.0
-#: When nothing was sent or delivered for this long, nothing is taken to be on its way.
-QUIET_S: Final = 0.05
 #: A longer reason is cut: it travels in a header.
 REASON_MAX: Final = 2000
 
@@ -61,58 +55,41 @@ class Source:
 class RabbitConsumer:
     """Receives from one queue; ``open`` makes one, ``close`` ends it."""
 
-    def __init__(self, source: Source, connection: Connection, channel: AbstractChannel) -> None:
+    def __init__(self, source: Source, channel: ConsumerChannel) -> None:
         self.queue = source.queue
         self._source = source
-        self._connection = connection
         self._channel = channel
-        self._lane = connection.lane
-        self._loop = asyncio.get_running_loop()
-        self._unsettled = Unsettled(channel.number)
+        self._shown = channel.connection.address.shown
+        self._assembly = Assembly()
         self._arrived: deque[RabbitDelivery] = deque()
         self._changed = asyncio.Event()
+        #: Set when nothing more is to be handed out; then a failure says whether it ended by itself.
+        self._over = asyncio.Event()
         self._failure: BrokerUnavailable | None = None
-        self._is_channel_open = True
-        self._holds_back = False
-        self._moved_at_s = self._loop.time()
-        self._assembly = Assembly()
         self._burying: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None
+        self._stopping: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(cls, source: Source, connection: Connection) -> RabbitConsumer:
         """Begin to receive, or raise ``BrokerUnavailable``."""
-        channel = await connection.open_channel()
-        consumer = cls(source, connection, channel)
-        # From here on deliveries may come at any moment.
-        connection.lane.listen(channel.number, consumer)
+        channel = ConsumerChannel(connection, await connection.open_channel(), source.queue, source.prefetch)
+        consumer = cls(source, channel)
         try:
-            await consumer._begin()
+            await channel.begin(consumer)
         except BaseException:
-            connection.lane.leave(channel.number, consumer)
-            await close_channel(channel)
+            await channel.close(consumer)
             raise
+        consumer._watching = asyncio.create_task(consumer._watch(), name=f"watch {source.queue}")
         return consumer
-
-    async def _begin(self) -> None:
-        with our_errors(self._connection.address, f"consuming {self.queue!r}"):
-            try:
-                async with asyncio.timeout(self._connection.address.patience.answer_s):
-                    await self._channel.basic_qos(prefetch_count=self._source.prefetch)
-                    await self._channel.basic_consume(self.queue, _never_called, consumer_tag=_TAG)
-            except ChannelNotFoundEntity:
-                raise BrokerUnavailable(
-                    f"there is no queue {self.queue!r}; declare it before consuming"
-                ) from None
-        self._watching = asyncio.create_task(self._watch(), name=f"watch {self.queue}")
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended or was told to."""
+        """Whether nothing can be settled any more: it has failed, or was closed."""
         return self._failure is not None
 
-    def __aiter__(self) -> AsyncIterator[RabbitDelivery]:
+    def __aiter__(self) -> Self:
         """Return itself: a consumer is its own iterator."""
         return self
 
@@ -121,48 +98,62 @@ class RabbitConsumer:
         while True:
             if self._failure is not None:
                 raise self._failure
+            if self._over.is_set():
+                raise StopAsyncIteration
             if self._arrived:
                 return self._arrived.popleft()
             self._changed.clear()
             await self._changed.wait()
 
+    async def stop(self) -> None:
+        """Fetch no more, and give back what was only fetched ahead; what is in hand can still be settled."""
+        self._over.set()
+        self._changed.set()
+        if self._stopping is None:
+            self._channel.hold_back()
+            self._stopping = asyncio.create_task(self._stop(), name=f"stop {self.queue}")
+        await asyncio.wait([self._stopping])
+
     async def close(self, why: str) -> None:
         """Stop, and return when what is unsettled was given back. May be called twice."""
         self._fail(why)
         if self._ending is None:
-            self._holds_back = True
+            if self._stopping is None:
+                self._channel.hold_back()
             self._ending = asyncio.create_task(self._end(), name=f"end {self.queue}")
         await asyncio.wait([self._ending])
 
     # Called by deliveries
 
     def acknowledge(self, tag: int) -> None:
-        """Acknowledge soon, together with what else is acknowledged until then."""
-        if self._unsettled.acknowledge(tag):
-            self._loop.call_soon(self._flush)
+        """Acknowledge soon."""
+        self._channel.acknowledge(tag)
 
     def release(self, tag: int) -> None:
         """Give it back."""
-        self._write(self._unsettled.reject(tag, requeue=True))
+        self._channel.reject(tag, requeue=True)
 
     async def bury(self, delivery: RabbitDelivery, reason: str) -> None:
         """Publish a dead letter, then acknowledge; whoever waits for this may leave, it is finished."""
+        await asyncio.shield(self._begin_to_bury(delivery, reason))
+
+    def _begin_to_bury(self, delivery: RabbitDelivery, reason: str) -> asyncio.Task[None]:
         task = asyncio.create_task(self._bury(delivery, reason), name=f"bury {self.queue}")
         self._burying.add(task)
         task.add_done_callback(self._forget_burying)
-        await asyncio.shield(task)
+        return task
 
     def _forget_burying(self, task: asyncio.Task[None]) -> None:
         self._burying.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever asked was told, or has left
+            task.exception()  # whoever asked was told, or has left; the message goes back with the others
 
     async def _bury(self, delivery: RabbitDelivery, reason: str) -> None:
         declared = self._source.declared
         if declared is None:
             # Nobody here knows where its dead letters go: RabbitMQ does, but it cannot add the reason.
             _log.warning("a message on %s is a dead letter: %s", self.queue, reason)
-            self._write(self._unsettled.reject(delivery.tag, requeue=False))
+            self._channel.reject(delivery.tag, requeue=False)
             return
         if declared.dead_letter_queue is not None:
             message = dead_letter(delivery.message, reason=reason[:REASON_MAX], queue=self.queue)
@@ -171,17 +162,7 @@ class RabbitConsumer:
                 await self._source.publish([dead])
             except Unroutable as problem:
                 _log.warning("a dead letter of %s is dropped: %s", self.queue, problem)
-        self.acknowledge(delivery.tag)
-
-    def _flush(self) -> None:
-        if not self._holds_back:
-            self._write(self._unsettled.take_frames())
-
-    def _write(self, frames: bytes) -> None:
-        """Send *frames* while the channel is open; on a closed one they would cost the whole connection."""
-        if self._is_channel_open and frames:
-            self._moved_at_s = self._loop.time()
-            self._lane.write(frames)
+        self._channel.acknowledge(delivery.tag)
 
     # Called by the lane
 
@@ -207,18 +188,16 @@ class RabbitConsumer:
 
     def lost(self, why: str) -> None:
         """The channel is gone; the broker gives back what was unsettled."""
-        self._is_channel_open = False
-        self._lane.leave(self._channel.number, self)
-        self._fail(f"{self._connection.address.shown}, consuming {self.queue!r}: {why}")
+        self._channel.lost()
+        self._fail(f"{self._shown}, consuming {self.queue!r}: {why}")
 
     def _arrive(self, incoming: Incoming) -> None:
-        self._moved_at_s = self._loop.time()
-        self._unsettled.deliver(incoming.tag)
+        self._channel.deliver(incoming.tag)
         delivery = RabbitDelivery(self, incoming)
         limit = self._source.declared.delivery_limit if self._source.declared else None
         if limit is not None and incoming.earlier_deliveries >= limit:
             # RabbitMQ does not know how often it was delivered before it was published again.
-            self._loop.create_task(delivery.bury(DELIVERED_TOO_OFTEN)).add_done_callback(_look_away)
+            self._begin_to_bury(delivery, DELIVERED_TOO_OFTEN)
             return
         self._arrived.append(delivery)
         self._changed.set()
@@ -226,70 +205,64 @@ class RabbitConsumer:
     def _fail(self, why: str) -> None:
         """Let the iterator end with the first failure."""
         self._failure = self._failure or BrokerUnavailable(why)
+        self._over.set()
         self._changed.set()
 
     # Watching and ending
 
     async def _watch(self) -> None:
         """Ask again and again whether this is still a consumer: one that is not would wait for ever."""
-        patience = self._connection.address.patience
-        while self._failure is None:
-            await asyncio.sleep(patience.check_s)
+        check_s = self._channel.connection.address.patience.check_s
+        while not self._over.is_set():
             try:
-                with our_errors(self._connection.address, f"consuming {self.queue!r}"):
-                    async with asyncio.timeout(patience.answer_s):
-                        answer = await self._channel.queue_declare(self.queue, passive=True)
-            except BrokerUnavailable as problem:
-                self._fail(str(problem))
-                return
-            if not answer.consumer_count:
-                self._fail(f"RabbitMQ says that {self.queue!r} has no consumer, and this is one")
+                await asyncio.wait_for(self._over.wait(), check_s)
+            except TimeoutError:
+                await self._check()
 
-    async def _end(self) -> None:
-        """Give back what is unsettled, what nobody looked at as not delivered, and close the channel."""
+    async def _check(self) -> None:
+        try:
+            count = await self._channel.count_consumers()
+        except BrokerUnavailable as problem:
+            self._channel.lost()  # aiormq closes a channel whose question was not answered
+            self._fail(str(problem))
+            return
+        if not count:
+            self._fail(f"RabbitMQ says that {self.queue!r} has no consumer, and this is one")
+
+    async def _stop(self) -> None:
+        """Let no more come, and hand on what nobody looked at."""
         if self._watching is not None:
-            self._watching.cancel()
             await asyncio.wait([self._watching])
-        with suppress(TimeoutError, BrokerUnavailable):
-            async with asyncio.timeout(END_MAX_S):
-                if self._burying:
-                    await asyncio.wait(self._burying)
-                if self._is_channel_open and self._lane.gone is None:
-                    await self._cancel()
-                    await self._hand_on_unseen()
-        self._write(self._unsettled.take_frames() + self._unsettled.give_back())
-        if self._is_channel_open:
-            self._is_channel_open = False
-            await close_channel(self._channel)
-            self._lane.leave(self._channel.number, self)
-
-    async def _cancel(self) -> None:
-        """Let no more come, when nothing is on its way: the prefetch is used up, or it has been quiet."""
-        while self._source.is_counted and self._unsettled.outstanding < self._source.prefetch:
-            quiet_s = self._loop.time() - self._moved_at_s
-            if quiet_s >= QUIET_S:
-                break
-            await asyncio.sleep(QUIET_S - quiet_s)
-        with our_errors(self._connection.address):
-            await self._channel.basic_cancel(_TAG)
+        if await self._channel.cancel(is_counted=self._source.is_counted):
+            await self._hand_on_unseen()
+        self._channel.acknowledge_again()
 
     async def _hand_on_unseen(self) -> None:
         """Publish again what nobody looked at, and acknowledge it: then it was not delivered."""
         unseen, self._arrived = self._arrived, deque()
-        if not unseen or not self._source.is_counted:
-            return
-        try:
-            await self._source.publish([_as_new(delivery) for delivery in unseen])
-        except Unroutable:  # the queue is gone, and they with it
-            return
-        except BrokerUnavailable as problem:
-            _log.warning("%d messages of %s go back as delivered: %s", len(unseen), self.queue, problem)
-            return
+        is_handed_on = self._source.is_counted and bool(unseen)
+        if is_handed_on:
+            try:
+                async with asyncio.timeout(END_MAX_S):
+                    await self._source.publish([_as_new(delivery) for delivery in unseen])
+            except (BrokerUnavailable, Unroutable, TimeoutError) as problem:
+                is_handed_on = False
+                if not isinstance(problem, Unroutable):  # else the queue is gone, and they with it
+                    _log.warning(
+                        "%d messages of %s go back as delivered: %s", len(unseen), self.queue, problem
+                    )
         for delivery in unseen:
-            self._unsettled.acknowledge(delivery.tag)
+            if is_handed_on:
+                self._channel.acknowledge(delivery.tag)
+            else:
+                self._channel.reject(delivery.tag, requeue=True)
 
-
-_TAG: Final = "tidewheel"
+    async def _end(self) -> None:
+        """Give back what is unsettled, what nobody looked at as not delivered, and close the channel."""
+        if self._burying:
+            await asyncio.wait(self._burying, timeout=END_MAX_S)
+        await self.stop()
+        await self._channel.close(self)
 
 
 def _as_new(delivery: RabbitDelivery) -> Publication:
@@ -299,12 +272,3 @@ def _as_new(delivery: RabbitDelivery) -> Publication:
         carried = {**message.headers, CARRIED: str(delivery.earlier_deliveries)}
         message = msgspec.structs.replace(message, headers=carried)
     return Publication(message=message, routing_key=delivery.queue)
-
-
-async def _never_called(_: Any) -> None:
-    """Stand where aiormq wants a callback: deliveries take the lane."""
-
-
-def _look_away(task: asyncio.Task[None]) -> None:
-    if not task.cancelled():
-        task.exception()  # the message goes back with the others

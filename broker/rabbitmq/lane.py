@@ -130,6 +130,7 @@ class Lane(asyncio.StreamReaderProtocol):
         listeners, self._listeners = self._listeners, {}
         for listener in listeners.values():
             listener.lost(why)
+        self.unblocked.set()  # who waited to publish finds out that it is over
         super().connection_lost(exc)
 
     def eof_received(self) -> bool:

@@ -15,12 +15,16 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.servers.rabbitmq import PrivateRabbit
+from tidewheel import App, Client, Context
 from tidewheel.broker.errors import BrokerUnavailable, Unroutable
 from tidewheel.broker.message import Message, Publication
 from tidewheel.broker.rabbitmq.address import read_url
 from tidewheel.broker.rabbitmq.broker import RabbitBroker
 from tidewheel.broker.topology import Queue, Topology, dead_letter_queue, work_queue, work_topology
 from tidewheel.journal.errors import InvalidRequest
+from tidewheel.store.memory import MemoryStore
+from tidewheel.workers.config import WorkerConfig
+from tidewheel.workers.worker import Worker
 
 #: Longer than anything takes here, a node that starts again included.
 PATIENCE_S = 60.0
@@ -273,6 +277,42 @@ async def test_clean_stops_make_no_dead_letters(own_rabbit: PrivateRabbit, name:
 
         assert sorted(seen, key=int) == [str(number) for number in range(200)]
         assert await broker.depth(dead_letter_queue(queue)) == 0
+
+
+async def test_a_worker_that_stops_leaves_new_work_to_others(own_rabbit: PrivateRabbit, name: str) -> None:
+    """While it finishes what is in its hands, it fetches nothing that it would not begin with."""
+    app, begun, finish = App("stopping"), asyncio.Event(), asyncio.Event()
+
+    @app.task
+    async def work() -> str:
+        begun.set()
+        await finish.wait()
+        return "done"
+
+    @app.workflow(queue=name)
+    async def one(ctx: Context) -> str:
+        return await ctx.invoke(work)
+
+    store = MemoryStore()
+    async with connected(own_rabbit.url) as broker:
+        client = await Client.connect(store, broker)
+        worker = Worker(app, store, broker, config=WorkerConfig(queues=(name, "default")))
+        await worker.start()
+        await client.start(one)
+        await asyncio.wait_for(begun.wait(), PATIENCE_S)
+        stopping = asyncio.ensure_future(worker.stop())
+        async with asyncio.timeout(PATIENCE_S):
+            while await asyncio.to_thread(own_rabbit.list_consumers):
+                pass
+
+        for _ in range(3):
+            await client.start(one)
+        depth = await broker.depth(work_queue("default", name))
+        finish.set()
+        await asyncio.wait_for(stopping, PATIENCE_S)
+
+        assert depth == 3
+        await client.close()
 
 
 @pytest.fixture

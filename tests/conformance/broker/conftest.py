@@ -57,7 +57,9 @@ async def broker(request: pytest.FixtureRequest, place: Place) -> Broker:
     connected = await place.connect()
     for mark in request.node.iter_markers("needs"):
         if mark.args[0] in connected.lacks:
-            request.applymarker(pytest.mark.xfail(reason=f"it lacks {mark.args[0]!r}", raises=AssertionError))
+            request.applymarker(
+                pytest.mark.xfail(reason=f"it lacks {mark.args[0]!r}", raises=(AssertionError, TimeoutError))
+            )
     work = Queue(name="work", delivery_limit=2, dead_letter_queue="work.dlq")
     await connected.declare(Topology(queues=(work, Queue(name="work.dlq"), Queue(name="plain"))))
     return connected

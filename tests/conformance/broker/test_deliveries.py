@@ -101,6 +101,42 @@ async def test_what_a_consumer_never_looked_at_was_not_delivered(broker: Broker)
         assert (text_of(delivery), delivery.earlier_deliveries) == (text, 0)
 
 
+@pytest.mark.needs("unseen")
+async def test_a_consumer_that_stops_lets_others_have_what_it_fetched(broker: Broker, place: Place) -> None:
+    """It ends at once, what is in its hands it can still settle, and the rest was not delivered."""
+    await broker.publish([to("work", "1"), to("work", "2"), to("work", "3")])
+    other = await place.connect()
+    async with broker.consume("work", prefetch=3) as deliveries:
+        first = await next_of(deliveries)
+
+        await deliveries.stop()
+        await deliveries.stop()
+
+        with pytest.raises(StopAsyncIteration):
+            await anext(deliveries)
+        async with other.consume("work", prefetch=3) as others:
+            taken = [await next_of(others), await next_of(others)]
+            assert await comes_nothing(others)
+            await first.acknowledge()
+            for delivery in taken:
+                await delivery.acknowledge()
+        await broker.publish([to("work", "4")])
+        assert await broker.depth("work") == 1
+    assert [(text_of(delivery), delivery.earlier_deliveries) for delivery in taken] == [("2", 0), ("3", 0)]
+    assert await broker.depth("work") == 1
+
+
+async def test_stopping_ends_a_wait(broker: Broker) -> None:
+    """Whoever waits for the next message hears that there is none."""
+    async with broker.consume("plain", prefetch=1) as deliveries:
+        waiting = asyncio.ensure_future(anext(deliveries, None))
+        await asyncio.sleep(0)
+
+        await deliveries.stop()
+
+        assert await asyncio.wait_for(waiting, PATIENCE_S) is None
+
+
 async def test_a_released_message_keeps_its_place(broker: Broker) -> None:
     """Giving a message back puts it before what was published after it."""
     await broker.publish([to("plain", "1"), to("plain", "2"), to("plain", "3")])
