@@ -255,8 +255,14 @@ def _check_url(text: str) -> None:
         raise InvalidRequest("this is no URL; write something like sqlite:///tidewheel.db or embedded://")
 
 
+#: Words of our own in the names of queues and exchanges: a namespace's queues would be taken for others.
+_RESERVED: Final = frozenset({"work", "sticky", "reply", "poison", "commands", "events", "alerts"})
+
+
 def _check_namespace(text: str) -> None:
     check_name(text, "namespace")
+    if text in _RESERVED:
+        raise InvalidRequest(f"namespace {text!r} is a word in our own queues' names; take another")
 
 
 class ConnectionSettings(Settings, frozen=True, kw_only=True):

@@ -26,7 +26,7 @@ from tidewheel.store.postgres.transaction import PostgresTransaction, StepLink
 from tidewheel.store.postgres.writer import Writer
 from tidewheel.store.protocol import Due, Loaded, LoadedStep, RunFilter
 from tidewheel.store.records import RunRecord, RunRef, WorkerRecord
-from tidewheel.store.revision import NEWEST, mismatch
+from tidewheel.store.revision import NEWEST, is_newer, mismatch
 
 #: Something that was written elsewhere is noticed after this long: nothing is sent between processes.
 POLL_S = 0.2
@@ -34,6 +34,17 @@ POLL_S = 0.2
 RETIRE_GROUP = 100
 #: How often a transaction is repeated that certainly did nothing.
 TRIES_MAX = 3
+
+#: The functions of the database that this release calls.
+FUNCTIONS = (
+    "tidewheel_now_v1",
+    "tidewheel_lock_v1",
+    "tidewheel_look_v1",
+    "tidewheel_write_v1",
+    "tidewheel_retire_runs_v1",
+    "tidewheel_retire_partitions_v1",
+    "tidewheel_make_partitions_v1",
+)
 
 T = TypeVar("T")
 Connection = psycopg.AsyncConnection[Any]
@@ -77,13 +88,26 @@ class PostgresStore:
 
     async def _prepare(self, url: str, *, auto_migrate: bool) -> None:
         revision = await self._revision()
-        if revision == NEWEST:
+        if revision == NEWEST or (is_newer(revision) and await self._has_functions()):
             return
         if not auto_migrate:
             raise mismatch(self._database.shown, revision)
         from tidewheel.store.postgres.migrating import migrate_database  # noqa: PLC0415 - takes half a second
 
         await asyncio.to_thread(migrate_database, url)
+
+    async def _has_functions(self) -> bool:
+        """Tell whether a newer release's schema has all that this release calls.
+
+        Migrations only add. What an older release needs goes away with the functions it calls, in the
+        release after; so processes of this one go on, and start, while a fleet is upgraded.
+        """
+        ((count,),) = await self._rows(
+            "SELECT count(DISTINCT proname) FROM pg_proc WHERE pronamespace = current_schema()::regnamespace"
+            " AND proname = ANY (%(names)s)",
+            {"names": list(FUNCTIONS)},
+        )
+        return bool(count == len(FUNCTIONS))
 
     async def _revision(self) -> str | None:
         ((table,),) = await self._rows("SELECT to_regclass('tidewheel_version')::text", {})

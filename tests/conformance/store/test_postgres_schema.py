@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import psycopg
 import pytest
@@ -17,9 +18,11 @@ from tidewheel.journal.errors import InvalidRequest
 from tidewheel.store.errors import SchemaMismatch, StoreUnavailable
 from tidewheel.store.migrations import migrate, schema_status
 from tidewheel.store.opening import open_store
-from tidewheel.store.postgres.store import PostgresStore
+from tidewheel.store.postgres.store import FUNCTIONS, PostgresStore
+from tidewheel.store.records import RunRef
 from tidewheel.store.revision import NEWEST
 from tidewheel.store.schema import VERSION_TABLE, metadata
+from tidewheel.store.statements import statements
 
 
 def test_migrating_gives_the_schema(journals: str) -> None:
@@ -67,15 +70,40 @@ async def test_opening_does_not_migrate_unless_it_is_told_to(fresh_postgres: str
     await store.close()
 
 
-async def test_a_newer_releases_database_is_left_alone(journals: str) -> None:
-    """It may hold what this release would damage."""
+async def test_a_process_can_be_started_while_its_fleet_is_upgraded(journals: str) -> None:
+    """A newer release's schema will do as long as it has the functions that this one calls."""
     with psycopg.connect(journals, autocommit=True) as connection:
         connection.execute("UPDATE tidewheel_version SET version_num = '9999'")
+    store = await PostgresStore.open(journals)
+
+    await Run(store, "r").start()
+
+    assert await store.find(RunRef("default", "r")) is not None
+    await store.close()
+
+
+async def test_a_database_that_has_left_this_release_behind_is_left_alone(journals: str) -> None:
+    """Neither is it used nor changed."""
+    with psycopg.connect(journals, autocommit=True) as connection:
+        connection.execute("UPDATE tidewheel_version SET version_num = '9999'")
+        connection.execute("ALTER FUNCTION tidewheel_write_v1 RENAME TO tidewheel_write_v2")
 
     with pytest.raises(SchemaMismatch, match="newer release"):
         await PostgresStore.open(journals)
     with pytest.raises(SchemaMismatch, match="newer release"):
+        await PostgresStore.open(journals, auto_migrate=True)
+    with pytest.raises(SchemaMismatch, match="newer release"):
         migrate(journals)
+
+
+def test_the_functions_that_are_called_are_the_ones_that_are_looked_for() -> None:
+    """One that is called and not looked for would fail in the middle of an upgrade."""
+    texts = [statements("postgres", file) for file in ("appending", "reading", "keeping")]
+    called = {
+        name for part in texts for sql in part.values() for name in re.findall(r"tidewheel_\w+_v\d+", sql)
+    }
+
+    assert called == set(FUNCTIONS)
 
 
 async def test_a_table_that_is_gone_is_named(journals: str) -> None:
