@@ -33,7 +33,7 @@ from tests.servers.rabbitmq import PrivateRabbit
 from tests.servers.vhosts import VirtualHosts
 
 ROOT = Path(__file__).parents[2]
-GONE_S_MAX = 20.0
+GONE_S_MAX = 60.0
 
 #: A command that tells what it was given and then stays.
 STAYING = """
