@@ -23,6 +23,8 @@ from tests.faults.nursery import Child, Nursery, nursery_in
 from tests.servers.postgres import PrivatePostgres
 from tests.servers.rabbitmq import PrivateRabbit
 
+#: What a worker says when it works.
+READY = "tests.chaos ready"
 #: A worker that does not begin within this time never does.
 READY_S = 30.0
 
@@ -49,6 +51,8 @@ class Fleet:
 
     def __post_init__(self) -> None:
         self.ledger = Ledger(self.folder / "ledger.jsonl")
+        #: By their pids, so that their logs are not read over and over.
+        self._ready: set[int] = set()
         self.notes = Notes(self.folder / "notes.jsonl")
         self.urls = [
             self.networks["postgres"].url(self.direct[0]),
@@ -110,10 +114,16 @@ class Fleet:
         new.replace(file)
         worker.send(signal.SIGUSR1)
 
+    def is_ready(self, worker: Child) -> bool:
+        """Tell whether a worker has begun to work."""
+        if worker.pid not in self._ready and READY in worker.said():
+            self._ready.add(worker.pid)
+        return worker.pid in self._ready
+
     async def ready(self, worker: Child) -> None:
         """Wait until a worker works, or has ended."""
         async with asyncio.timeout(READY_S):
-            while not is_ready(worker) and not worker.ended.done():  # noqa: ASYNC110 - it says so in a file
+            while not self.is_ready(worker) and not worker.ended.done():  # noqa: ASYNC110 - it says so in a file
                 await asyncio.sleep(0.02)
 
     async def kill(self, worker: Child) -> None:
@@ -121,11 +131,6 @@ class Fleet:
         worker.send(signal.SIGKILL)
         await worker.code()
         self.workers.remove(worker)
-
-
-def is_ready(worker: Child) -> bool:
-    """Tell whether a worker has begun to work."""
-    return "ready" in worker.said()
 
 
 @contextlib.asynccontextmanager

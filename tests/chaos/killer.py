@@ -9,7 +9,7 @@ import signal
 import time
 from collections import Counter
 
-from tests.chaos.fleet import Fleet, is_ready
+from tests.chaos.fleet import Fleet
 from tests.chaos.history import Fault, History
 from tests.chaos.points import Stage
 from tests.faults.nursery import Child
@@ -18,6 +18,8 @@ from tests.faults.nursery import Child
 WORKERS = 2
 #: A worker that does not come to its point within this time is killed where it is.
 REACH_S = 3.0
+#: How often the workers are counted.
+SUPERVISE_S = 0.02
 #: A point is armed for one of its first occurrences.
 OCCURRENCE_MAX = 5
 #: One kill in so many is at any moment, and not at a point.
@@ -54,25 +56,36 @@ class Killer:
             fewest = min(self._tries[point] for point in missing)
             await self._kill_at(self._chance.choice([p for p in missing if self._tries[p] == fewest]))
 
-    async def keep_up(self) -> None:
-        """See to it that there are enough workers, and that they work."""
+    async def supervise(self) -> None:
+        """Replace workers that have ended, whatever of, as an orchestrator does; for ever."""
+        while True:
+            await self.fill_up()
+            await asyncio.sleep(SUPERVISE_S)
+
+    async def fill_up(self) -> None:
+        """See to it that there are enough workers; they may not be ready yet."""
         for worker in [*self._fleet.workers]:
             if worker.ended.done():
                 self._fleet.workers.remove(worker)
         while len(self._fleet.workers) < WORKERS:
             await self._fleet.serve()
-        for worker in [*self._fleet.workers]:
-            await self._fleet.ready(worker)
+
+    async def ready(self) -> list[Child]:
+        """Wait until all workers that there have to be are at work, and return them."""
+        while True:
+            alive = [worker for worker in self._fleet.workers if not worker.ended.done()]
+            found = [worker for worker in alive if self._fleet.is_ready(worker)]
+            if len(found) >= WORKERS:
+                return found
+            await asyncio.sleep(0.02)
 
     async def _kill_at_any_moment(self) -> None:
-        await self.keep_up()
-        victim = self._chance.choice(self._fleet.workers)
+        victim = self._chance.choice(await self.ready())
         await asyncio.sleep(self._chance.uniform(0.0, 0.2))
         await self._end(victim, "any moment")
-        await self._fleet.serve()
 
     async def _kill_at(self, point: str) -> None:
-        await self.keep_up()
+        workers = await self.ready()
         first = _WAYS.index(self.wanted.get(point, "work"))
         way = _WAYS[(first + self._tries[point]) % len(_WAYS)]
         self._tries[point] += 1
@@ -80,11 +93,10 @@ class Killer:
         if way == "start":
             victim = await self._fleet.serve((point, occurrence))
         else:
-            victim = self._chance.choice([worker for worker in self._fleet.workers if is_ready(worker)])
+            victim = self._chance.choice(workers)
             await self._fleet.arm(victim, point, occurrence)
             if way == "stop":
                 victim.send(signal.SIGTERM)
-            await self._fleet.serve()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(REACH_S):
                 await asyncio.shield(victim.ended)
@@ -93,8 +105,7 @@ class Killer:
     async def _end(self, victim: Child, how: str) -> None:
         """See that *victim* is dead, and write down what it died of."""
         at = time.time()
-        if not victim.ended.done():
-            victim.send(signal.SIGKILL)
+        victim.send(signal.SIGKILL)
         code = await victim.code()
         self._fleet.notes.look()
         point = self._fleet.notes.deaths.get(victim.pid)
@@ -103,5 +114,3 @@ class Killer:
             self.hits[how] += 1
         if code == -signal.SIGKILL:
             self._history.add(Fault(kind="worker", how=how, at=at, over_at=at, pid=victim.pid))
-        if victim in self._fleet.workers:
-            self._fleet.workers.remove(victim)

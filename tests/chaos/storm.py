@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -109,11 +109,12 @@ class Storm:
 
     async def blow(self) -> None:
         """Carry it out, to its end or to its limit."""
-        await self.killer.keep_up()
+        await self.killer.fill_up()
+        await self.killer.ready()
         async with client_of(self.fleet.urls) as client:
             self.customers = Customers(client, open_max=self.plan.open_max, seed=self.plan.seed)
             await self._calm()
-            chores: list[Callable[[], Awaitable[None]]] = [self._kill, self._trouble, self._tell]
+            chores = [self.killer.supervise, self._kill, self._trouble, self._tell]
             shopping = asyncio.ensure_future(self.customers.shop(self._is_enough))
             tasks = [shopping, *(asyncio.ensure_future(chore()) for chore in chores)]
             try:
@@ -134,7 +135,7 @@ class Storm:
         leaving.send(signal.SIGTERM)
         code = await leaving.code()
         assert code == 0, f"a worker that was told to stop ended with {code}:\n{leaving.said()}"
-        await self.killer.keep_up()
+        await self.killer.fill_up()
         self.fleet.notes.look()
         self.killer.wanted = dict(self.fleet.notes.points)
 
@@ -163,9 +164,7 @@ class Storm:
             await self.killer.kill_one(self.plan.per_point)
             number += 1
         self._kills_over = True
-        while True:
-            await self.killer.keep_up()
-            await asyncio.sleep(0.1)
+        await asyncio.Event().wait()
 
     async def _trouble(self) -> None:
         while self._troubles_left:
