@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+#: What our statements rest on, whatever a database or a role has been set to: each of them looks at what is
+#: there once its locks are held, and bytes in JSON are hexadecimal digits. A blank needs a backslash.
+_ALWAYS = {"default_transaction_isolation": "read\\ committed", "bytea_output": "hex"}
+
 
 class PostgresConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds, in seconds unless the name says otherwise."""
@@ -37,6 +41,7 @@ class PostgresConfig(msgspec.Struct, frozen=True, kw_only=True):
             "statement_timeout": f"{self.statement_timeout_s * 1000:.0f}",
             "lock_timeout": f"{self.lock_timeout_s * 1000:.0f}",
             "idle_in_transaction_session_timeout": f"{self.idle_timeout_s * 1000:.0f}",
+            **_ALWAYS,
             "plan_cache_mode": "force_generic_plan",
             "enable_seqscan": "off",
             "enable_hashjoin": "off",
@@ -50,6 +55,7 @@ class PostgresConfig(msgspec.Struct, frozen=True, kw_only=True):
         settings = {
             "lock_timeout": f"{self.lock_timeout_s * 1000:.0f}",
             "idle_in_transaction_session_timeout": f"{self.step_idle_timeout_s * 1000:.0f}",
+            **_ALWAYS,
         }
         return _as_options(settings)
 

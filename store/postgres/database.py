@@ -115,13 +115,20 @@ class Database:
         """
         task = asyncio.ensure_future(work)
         limit = self.config.exchange_timeout_s if seconds is None else seconds
-        done, _ = await asyncio.wait([task], timeout=limit)
+        try:
+            done, _ = await asyncio.wait([task], timeout=limit)
+        except asyncio.CancelledError:
+            self._abandon(task)
+            raise
         if done:
             return task.result()
-        self._abandoned.add(task)
-        task.add_done_callback(self._forget)
+        self._abandon(task)
         hang_up(connection)
         raise TimeoutError(f"no answer within {limit:g} s")
+
+    def _abandon(self, task: asyncio.Task[Any]) -> None:
+        self._abandoned.add(task)
+        task.add_done_callback(self._forget)
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self._abandoned.discard(task)

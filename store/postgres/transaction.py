@@ -13,10 +13,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Callable
-from typing import Any, NoReturn
+from collections.abc import Awaitable, Callable
+from typing import Any, NoReturn, TypeVar
 
 import psycopg
+from psycopg.rows import tuple_row
 
 from tidewheel.journal.errors import InvalidRequest
 from tidewheel.store.append import Append, Appended, Fate, Verdict
@@ -26,6 +27,8 @@ from tidewheel.store.postgres.database import Database, hang_up
 from tidewheel.store.postgres.faults import is_lost, translated
 from tidewheel.store.postgres.writer import new_key
 from tidewheel.store.statements import statements
+
+T = TypeVar("T")
 
 _SQL = statements("postgres", "appending")
 _NOT_YOURS = "a transactional step ends with its result: its code can neither commit nor roll back"
@@ -64,6 +67,8 @@ class StepLink:
     def __init__(self, connection: StepConnection | AsyncStepConnection, token: str) -> None:
         self.connection = connection
         self._token = token
+        #: The settings that our statements rest on, as they were before the user's code had the connection.
+        self._settings: tuple[str, ...] = ()
 
     @classmethod
     async def open(cls, database: Database, *, is_async: bool) -> StepLink:
@@ -77,7 +82,7 @@ class StepLink:
         link = cls(connection, secrets.token_hex(8))
         try:
             await link.one("BEGIN")
-            await link.one(_SQL["sign_step"], (link._token,))
+            link._settings = (await link.row(_SQL["sign_step"], (link._token,)))[:3]
         except BaseException:
             await link.close()
             raise
@@ -85,17 +90,28 @@ class StepLink:
 
     async def one(self, sql: str, parameters: Any = None) -> Any:
         """Execute a statement and return the first value of its first row, if it gives rows."""
-        connection = self.connection
-        if isinstance(connection, AsyncStepConnection):
-            cursor = await connection.execute(sql, parameters)
-            row = await cursor.fetchone() if cursor.description else None
-        else:
-            row = await asyncio.to_thread(_execute, connection, sql, parameters)
-        return None if row is None else row[0]
+        row = await self.row(sql, parameters)
+        return row[0] if row else None
 
-    async def is_signed(self) -> bool:
-        """Tell whether this is still the transaction that was begun."""
-        return bool(await self.one(_SQL["is_signed"], (self._token,)))
+    async def row(self, sql: str, parameters: Any = None) -> tuple[Any, ...]:
+        """Execute a statement and return its first row, empty if it gives none.
+
+        The cursor is ours: what the connection makes by itself is the user's to choose.
+        """
+        connection = self.connection
+        if not isinstance(connection, AsyncStepConnection):
+            return await asyncio.to_thread(_first_row, connection, sql, parameters)
+        async with psycopg.AsyncCursor(connection, row_factory=tuple_row) as cursor:
+            await cursor.execute(sql, parameters)
+            found = await cursor.fetchone() if cursor.description else None
+            return found or ()
+
+    async def take_back(self) -> bool:
+        """Tell whether this is still the transaction that was begun, and undo what the user's code has set.
+
+        A tenant's schema or role, say, is not the one that our tables are in.
+        """
+        return bool(await self.one(_SQL["take_back"], (self._token, *self._settings)))
 
     async def close(self) -> None:
         """Close it; what was not committed is rolled back. Code that still uses it is told."""
@@ -110,9 +126,11 @@ class StepLink:
             await asyncio.to_thread(_close, connection)
 
 
-def _execute(connection: StepConnection, sql: str, parameters: Any) -> tuple[Any, ...] | None:
-    cursor = connection.execute(sql, parameters)
-    return cursor.fetchone() if cursor.description else None
+def _first_row(connection: StepConnection, sql: str, parameters: Any) -> tuple[Any, ...]:
+    with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
+        cursor.execute(sql, parameters)
+        found = cursor.fetchone() if cursor.description else None
+        return found or ()
 
 
 def _close(connection: StepConnection) -> None:
@@ -146,13 +164,13 @@ class PostgresTransaction:
         conversation = appending([append], waiting=True, clock=self._clock, new_key=new_key, keep=keep)
         reply: Any = None
         try:
-            await self._check_signed()
+            await self._take_back()
             while True:
                 reply = await self._exchange(conversation.send(reply))
         except StopIteration as done:
             answer: Appended = done.value.answers[0]
             return _refused(answer) if refused else answer
-        except psycopg.Error as error:
+        except (psycopg.Error, TimeoutError) as error:
             raise translated(error, self._database.shown) from error
         finally:
             conversation.close()
@@ -162,28 +180,32 @@ class PostgresTransaction:
         with contextlib.suppress(psycopg.Error):
             await self._link.close()
 
-    async def _check_signed(self) -> None:
-        if not await self._link.is_signed():
+    async def _take_back(self) -> None:
+        if not await self._bounded(self._link.take_back()):
             raise InvalidRequest(_ENDED)
-        await self._link.one("SAVEPOINT tidewheel_append")
+        await self._bounded(self._link.one("SAVEPOINT tidewheel_append"))
+
+    async def _bounded(self, work: Awaitable[T]) -> T:
+        """Wait for an exchange of our own; how long the user's statements take is the user's to say."""
+        return await self._database.bounded(self._link.connection, work)
 
     async def _exchange(self, question: Question) -> Any:
         link = self._link
         match question:
             case Lock(asked=asked, waiting=waiting):
-                return await link.one(_SQL["lock"], (asked.decode(), waiting))
+                return await self._bounded(link.one(_SQL["lock"], (asked.decode(), waiting)))
             case Look(asked=asked):
-                return await link.one(_SQL["look"], (asked.decode(),))
+                return await self._bounded(link.one(_SQL["look"], (asked.decode(),)))
             case Again():
-                return await link.one("ROLLBACK TO tidewheel_append")
+                return await self._bounded(link.one("ROLLBACK TO tidewheel_append"))
             case Write(written=written):
-                await link.one(_SQL["write"], written.parameters())
+                await self._bounded(link.one(_SQL["write"], written.parameters()))
                 await self._commit()
                 return None
 
     async def _commit(self) -> None:
         try:
-            await self._database.bounded(self._link.connection, self._link.one("COMMIT"))
+            await self._bounded(self._link.one("COMMIT"))
         except Exception as error:
             if is_lost(error):
                 raise CommitUnknown(

@@ -19,8 +19,12 @@ SELECT pg_terminate_backend(pid)
    AND xact_start IS NOT NULL;
 
 -- name: sign_step
--- A mark that goes with the transaction: if it is gone, so is the transaction.
-SELECT set_config('tidewheel.step', %s, true);
+-- A mark that goes with the transaction: if it is gone, so is the transaction. Also the settings with which our
+-- statements work.
+SELECT current_setting('role'), current_setting('search_path'), current_setting('bytea_output'),
+       set_config('tidewheel.step', %s, true);
 
--- name: is_signed
-SELECT current_setting('tidewheel.step', true) = %s;
+-- name: take_back
+-- Whether the mark is there; the settings are again as they were, for the rest of the transaction.
+SELECT current_setting('tidewheel.step', true) = %s,
+       set_config('role', %s, true), set_config('search_path', %s, true), set_config('bytea_output', %s, true);

@@ -208,3 +208,48 @@ async def test_a_claim_does_not_wait_for_an_append(stores: list[PostgresStore], 
     assert [hint.run.run_id for hint in first.hints] == ["free"]
     assert [hint.run.run_id for hint in second.hints] == ["held"]
     await keeper.close()
+
+
+@pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
+async def test_the_isolation_that_a_database_was_set_to_does_not_matter(
+    journals: str, isolation: str
+) -> None:
+    """Every statement sees what is there once its locks are held; starts and facts may collide."""
+    with psycopg.connect(journals, autocommit=True) as connection:
+        name = connection.info.dbname
+        connection.execute(
+            f"ALTER DATABASE {name} SET default_transaction_isolation = '{isolation}'".encode()
+        )
+    stores = [await PostgresStore.open(journals) for _ in range(3)]
+    refs = [RunRef("default", f"r{number}") for number in range(10)]
+
+    for ref in refs:
+        await asyncio.gather(*(store.append([Append(run=ref, start=a_start())]) for store in stores))
+        await asyncio.gather(
+            *(
+                store.append([Append(run=ref, facts=(signal(f"{part}-{number}"),))])
+                for part, store in enumerate(stores)
+                for number in range(3)
+            )
+        )
+
+    lengths = [len(await stores[0].journal(ref) or ()) for ref in refs]
+    assert lengths == [1 + 3 * 3] * len(refs)
+    for store in stores:
+        await store.close()
+
+
+async def test_how_a_database_shows_bytes_does_not_matter(journals: str) -> None:
+    """Keys and tokens travel in JSON, as hexadecimal digits."""
+    with psycopg.connect(journals, autocommit=True) as connection:
+        connection.execute(f"ALTER DATABASE {connection.info.dbname} SET bytea_output = 'escape'".encode())
+    store = await PostgresStore.open(journals)
+    run = Run(store, "r")
+    await run.start()
+
+    moved = await run.move(task("0"), waits("0"))
+    told = await run.tell(done("0"))
+
+    assert moved.fate is Fate.COMMITTED
+    assert told.verdicts == [Verdict.WRITTEN]
+    await store.close()

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal as signals
 from collections.abc import AsyncIterator
 
 import psycopg
 import pytest
+from psycopg.rows import dict_row
 
 from tests.conformance.store.driving import Run, began, done, signal, task, waits
+from tests.servers.postgres import PrivatePostgres
 from tidewheel.journal.errors import InvalidRequest
 from tidewheel.store.append import Append, Verdict
 from tidewheel.store.errors import CommitUnknown, StoreUnavailable
+from tidewheel.store.migrations import migrate
 from tidewheel.store.postgres.config import PostgresConfig
 from tidewheel.store.postgres.store import PostgresStore
 
@@ -132,3 +137,55 @@ async def test_a_backend_that_dies_before_the_commit_writes_nothing(paying: Run,
             await transaction.commit(Append(run=paying.ref, facts=(done("0"),)))
 
     assert names(journals) == []
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_the_users_rows_look_as_the_user_likes(paying: Run, journals: str, is_async: bool) -> None:
+    """A connection's row factory is the user's; the step ends well whatever it is."""
+    async with paying.store.transaction(is_async=is_async) as transaction:
+        transaction.connection.row_factory = dict_row
+        credited = transaction.connection.execute(CREDIT, ("alice",))
+        if is_async:
+            await credited
+        answer = await transaction.commit(Append(run=paying.ref, facts=(done("0"),)))
+
+    assert answer.verdicts == [Verdict.WRITTEN]
+    assert names(journals) == ["alice"]
+
+
+@pytest.mark.parametrize("setting", ["search_path = tenant", "ROLE pg_monitor", "bytea_output = escape"])
+async def test_what_the_users_code_sets_does_not_concern_the_journal(
+    paying: Run, journals: str, setting: str
+) -> None:
+    """A tenant's schema or role is for the user's statements; the result is written as ever."""
+    with psycopg.connect(journals, autocommit=True) as connection:
+        connection.execute("CREATE SCHEMA tenant")
+
+    async with paying.store.transaction() as transaction:
+        transaction.connection.execute(CREDIT, ("alice",))
+        transaction.connection.execute(f"SET LOCAL {setting}")
+        answer = await transaction.commit(Append(run=paying.ref, facts=(done("0"),)))
+
+    assert answer.verdicts == [Verdict.WRITTEN]
+    assert names(journals) == ["alice"]
+
+
+async def test_a_server_that_stops_answering_ends_the_step(own_postgres: PrivatePostgres) -> None:
+    """Nothing of the step was written, and its worker hears so after a bounded wait."""
+    migrate(own_postgres.url)
+    store = await PostgresStore.open(own_postgres.url, config=PostgresConfig(exchange_timeout_s=0.5))
+    run = Run(store, "r")
+    await run.start()
+    await run.move(task("0"), waits("0"))
+
+    async with store.transaction() as transaction:
+        backend = transaction.connection.info.backend_pid
+        os.kill(backend, signals.SIGSTOP)
+        try:
+            with pytest.raises(StoreUnavailable, match="nothing was written"):
+                await asyncio.wait_for(transaction.commit(Append(run=run.ref, facts=(done("0"),))), 20)
+        finally:
+            os.kill(backend, signals.SIGCONT)
+
+    assert await run.has_step("0")
+    await store.close()
