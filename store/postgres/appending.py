@@ -20,7 +20,7 @@ import msgspec
 from tidewheel.store.append import Append, Appended
 from tidewheel.store.columns import moment
 from tidewheel.store.ledger import Ledger
-from tidewheel.store.postgres.asked import Asked, foresee
+from tidewheel.store.postgres.asked import Asked, foresee, widen
 from tidewheel.store.postgres.rows import Fetched, FetchedRows, Missing
 from tidewheel.store.postgres.written import Written
 from tidewheel.store.records import RunRef
@@ -116,6 +116,7 @@ def _decided(
         except Missing as missing:
             if missing.is_lock:
                 raise
+            widen(missing.more, batch)
             fetched.add(missing.more, msgspec.json.decode((yield Look(missing.more.as_json()))))
     raise AssertionError("the ledger went on asking for more rows")
 

@@ -128,6 +128,21 @@ def _foresee_moves(asked: Asked, ref: RunRef, moves: Moves) -> None:
         asked.steps.add((ref, path))
 
 
+def widen(missing: Asked, batch: Sequence[Append]) -> None:
+    """Add to the one id that is *missing* all others that its kind of question will be asked for.
+
+    Whether steps without a key are asked for by their paths depends on the run's row; a run that schedules
+    thousands of them at once must not cost as many round trips.
+    """
+    if not missing.step_ids:
+        return
+    for request in batch:
+        events = () if request.moves is None else request.moves.events
+        missing.step_ids |= {
+            (request.run, event.promise_id) for event in events if isinstance(event, ev.InvokeScheduled)
+        }
+
+
 def _foresee_end(asked: Asked, ref: RunRef) -> None:
     asked.closing.add(ref)
     root, _, path = ref.run_id.partition(":")

@@ -44,23 +44,60 @@ _SQL = statements("postgres", "appending")
 class _Call:
     """Appends of one caller, who waits for the answers."""
 
-    __slots__ = ("answers", "batch", "future", "left")
+    __slots__ = ("answers", "batch", "future", "left", "problems", "shown")
 
-    def __init__(self, batch: Sequence[Append], future: asyncio.Future[list[Appended]]) -> None:
+    def __init__(self, batch: Sequence[Append], future: asyncio.Future[list[Appended]], shown: str) -> None:
         self.batch = batch
         self.future = future
+        self.shown = shown
         self.answers: dict[int, Appended] = {}
+        self.problems: list[BaseException] = []
         self.left = len(batch)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more needs to be written: one has failed, or nobody waits any more."""
+        return bool(self.problems) or self.future.done()
 
     def answer(self, place: int, answer: Appended) -> None:
         self.answers[place] = answer
-        self.left -= 1
-        if not self.left and not self.future.done():
-            self.future.set_result([self.answers[place] for place in range(len(self.batch))])
+        self._settle_one()
 
     def fail(self, problem: BaseException) -> None:
-        if not self.future.done():
-            self.future.set_exception(problem)
+        self.problems.append(problem)
+        self._settle_one()
+
+    def leave_out(self) -> None:
+        """One of them is not written any more."""
+        self._settle_one()
+
+    def _settle_one(self) -> None:
+        """Tell the caller once all have been seen to: one that is under way may still be written."""
+        self.left -= 1
+        if self.left or self.future.done():
+            return
+        if self.problems:
+            self.future.set_exception(self._problem())
+        else:
+            self.future.set_result([self.answers[place] for place in range(len(self.batch))])
+
+    def _problem(self) -> BaseException:
+        """Return the problem that asks most of the caller. Nothing was written only if that is so of all."""
+        for problem in self.problems:
+            if isinstance(problem, CommitUnknown):
+                return problem
+        for problem in self.problems:
+            if not isinstance(problem, StoreUnavailable):
+                return problem
+        problem = self.problems[0]
+        if not self.answers:
+            return problem
+        unknown = CommitUnknown(
+            f"{self.shown}: of {len(self.batch)} appends {len(self.answers)} were written and others were "
+            f"not ({problem}); repeat them all"
+        )
+        unknown.__cause__ = problem
+        return unknown
 
 
 _Item = tuple[_Call, int]
@@ -94,7 +131,7 @@ class Writer:
         if not batch:
             await self._try()
             return []
-        call = _Call(batch, asyncio.get_running_loop().create_future())
+        call = _Call(batch, asyncio.get_running_loop().create_future(), self._database.shown)
         for place, request in enumerate(batch):
             queue = self._alone.get(request.run, self._waiting)
             queue.append((call, place))
@@ -142,7 +179,10 @@ class Writer:
 
     async def _write(self, group: list[_Item], *, waiting: bool) -> None:
         """Do *group* in one transaction, or one by one if that fails; every one of them is answered."""
-        group = [item for item in group if not item[0].future.done()]
+        for call, _ in group:
+            if call.is_over:
+                call.leave_out()
+        group = [item for item in group if not item[0].is_over]
         if not group:
             return
         batch = [call.batch[place] for call, place in group]

@@ -22,7 +22,7 @@ from tests.conformance.store.driving import (
     waits,
 )
 from tidewheel.journal import events as ev
-from tidewheel.store.append import Await, Cancelled, ChildStart, Fired, Park, Resolved
+from tidewheel.store.append import Await, Cancelled, ChildStart, Fate, Fired, Park, Resolved
 from tidewheel.store.postgres.store import PostgresStore
 
 TWO = 2
@@ -110,3 +110,17 @@ async def test_what_was_not_foreseen_is_fetched(busy: Run, store: PostgresStore)
     assert answer.fate is not None
     assert store.counters.round_trips - before > TWO
     assert (await busy.step("5")).key_part != "0"
+
+
+async def test_what_was_not_foreseen_of_many_steps_is_fetched_at_once(
+    busy: Run, store: PostgresStore
+) -> None:
+    """After a key that reads like a path, steps are asked for by theirs: of thousands all in one question."""
+    await busy.move(resumes("0"), task("5", key="42"), waits("5"), facts=[done("0")])
+    before = store.counters.round_trips
+
+    many = [task(str(number)) for number in range(6, 2_006)]
+    answer = await busy.move(resumes("5"), *many, waits("6"), facts=[done("5")])
+
+    assert answer.fate is Fate.COMMITTED
+    assert store.counters.round_trips - before == TWO + 1

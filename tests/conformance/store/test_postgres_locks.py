@@ -10,12 +10,14 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.conformance.store.driving import Run, a_start, done, ends, resumes, signal, task, waits
+from tests.conformance.store.driving import Run, a_start, began, done, ends, resumes, signal, task, waits
 from tidewheel.store.append import Append, Cancelled, ChildStart, Fate, Verdict
-from tidewheel.store.errors import StoreUnavailable
+from tidewheel.store.errors import CommitUnknown, StoreUnavailable
 from tidewheel.store.postgres.config import PostgresConfig
 from tidewheel.store.postgres.store import PostgresStore
 from tidewheel.store.records import RunRef
+from tidewheel.workers.clock import StoreClock
+from tidewheel.workers.writer import Writer
 
 #: Short, so that what must give up does so soon.
 CONFIG = PostgresConfig(lock_timeout_s=0.3)
@@ -48,7 +50,10 @@ def held_run(url: str, run_id: str) -> Any:
 async def test_a_run_that_is_held_does_not_hold_up_its_group(
     stores: list[PostgresStore], journals: str
 ) -> None:
-    """The others are answered at once; the one that is held is told after a bounded wait, and works later."""
+    """The others are answered at once; the one that is held is told after a bounded wait, and works later.
+
+    In a batch of one caller others were written, so it is not said that nothing was: it is to be repeated.
+    """
     store = stores[0]
     runs = [Run(store, name) for name in ("a", "held", "b")]
     for run in runs:
@@ -58,11 +63,57 @@ async def test_a_run_that_is_held_does_not_hold_up_its_group(
     with held_run(journals, "held"):
         others = await asyncio.gather(store.append(batch[:1]), store.append(batch[2:]))
         with pytest.raises(StoreUnavailable, match="waited too long for a lock"):
+            await asyncio.wait_for(store.append(batch[1:2]), PATIENCE_S)
+        with pytest.raises(CommitUnknown, match=r"of 3 appends 2 were written .*waited too long for a lock"):
             await asyncio.wait_for(store.append(batch), PATIENCE_S)
     (after,) = await store.append(batch[1:2])
 
     assert [answer.verdicts for (answer,) in others] == [[Verdict.WRITTEN], [Verdict.WRITTEN]]
     assert after.verdicts == [Verdict.WRITTEN]
+
+
+async def test_a_batch_of_held_runs_writes_nothing_after_it_has_failed(
+    stores: list[PostgresStore], journals: str
+) -> None:
+    """Each run of a batch waits for its own lock; the caller is told when the last one is done waiting."""
+    store = stores[0]
+    runs = [Run(store, name) for name in ("first", "second")]
+    for run in runs:
+        await run.start()
+
+    with held_run(journals, "first"):
+        with held_run(journals, "second"):
+            appending = asyncio.create_task(
+                store.append([Append(run=run.ref, facts=(signal("1"),)) for run in runs])
+            )
+            await asyncio.wait([appending], timeout=0.1)
+        with pytest.raises((CommitUnknown, StoreUnavailable)) as told:
+            await asyncio.wait_for(appending, PATIENCE_S)
+        lengths = [len(await run.journal()) for run in runs]
+
+    assert (told.type is CommitUnknown) == (lengths != [1, 1])
+
+
+async def test_a_held_run_does_not_fail_the_others_of_its_worker(
+    stores: list[PostgresStore], journals: str
+) -> None:
+    """A worker writes for many runs at once; each hears of its own, as of a step that it may execute."""
+    writer = Writer(stores[0], StoreClock())
+    runs = [Run(stores[0], name) for name in ("free", "held")]
+    for run in runs:
+        await run.start()
+        await run.move(task("0", dispatch="queued"), waits("0"))
+    claims = [Append(run=run.ref, facts=(began("0"),)) for run in runs]
+
+    with held_run(journals, "held"):
+        free, held_up = [asyncio.create_task(writer.append(claim)) for claim in claims]
+        claimed = await asyncio.wait_for(free, PATIENCE_S)
+        assert not held_up.done()
+    later = await asyncio.wait_for(held_up, PATIENCE_S)
+    await writer.idle()
+
+    assert claimed.verdicts == [Verdict.DUPLICATE]  # it was written, and then asked for again
+    assert later.verdicts == [Verdict.WRITTEN]
 
 
 async def test_appends_of_a_held_run_keep_their_order(stores: list[PostgresStore], journals: str) -> None:
