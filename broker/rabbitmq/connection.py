@@ -23,6 +23,7 @@ from aiormq.exceptions import (
     AMQPError,
     AuthenticationError,
     ChannelAccessRefused,
+    ChannelClosed,
     ConnectionClosed,
     IncompatibleProtocolError,
     ProbableAuthenticationError,
@@ -34,6 +35,7 @@ from tidewheel.broker.rabbitmq.lane import Lane
 
 #: How long letting go of a connection may take before it is cut.
 CLOSE_MAX_S: Final = 2.0
+_REPLY_SUCCESS: Final = 200
 _NOT_LET_IN: Final = (AuthenticationError, ProbableAuthenticationError)
 #: AMQP's code for what the broker does not allow, as a vhost that is not there.
 _NOT_ALLOWED: Final = 530
@@ -92,7 +94,10 @@ class Connection:
         if self.lane.gone is None:
             with suppress(Exception):
                 async with asyncio.timeout(CLOSE_MAX_S):
-                    await self._opened.close(None)
+                    # With a reason: else whoever waits for an answer gets an exception of no class at all.
+                    await self._opened.close(
+                        ConnectionClosed(_REPLY_SUCCESS, "the connection was closed here")
+                    )
         self.lane.abort("the connection was closed")
         await self.lane.closed()
 
@@ -101,7 +106,7 @@ async def close_channel(channel: AbstractChannel | ControlChannel) -> None:
     """Close *channel* within bounds; one that is closed already stays so."""
     with suppress(Exception):
         async with asyncio.timeout(CLOSE_MAX_S):
-            await channel.close(None)
+            await channel.close(ChannelClosed(_REPLY_SUCCESS, "the channel was closed here"))
 
 
 async def open_connection(address: Address, purpose: str) -> Connection:

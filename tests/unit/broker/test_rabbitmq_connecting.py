@@ -194,6 +194,20 @@ async def test_closing_tells_who_waits_for_a_connection() -> None:
             await asyncio.wait_for(waiting, PATIENCE_S)
 
 
+async def test_closing_tells_who_waits_for_an_answer() -> None:
+    """With an error of ours: neither one of the library below, nor as if who waits had been cancelled."""
+    async with scripted_broker() as server:
+        server.answers[commands.Queue.Declare] = lambda _: None
+        broker = RabbitBroker(read_url(server.url))
+        waiting = asyncio.ensure_future(broker.depth("q"))
+        await server.hears(commands.Queue.Declare)
+
+        await broker.close()
+
+        with pytest.raises(BrokerUnavailable):
+            await asyncio.wait_for(waiting, PATIENCE_S)
+
+
 async def test_a_new_connection_declares_what_was_declared() -> None:
     """A broker that lost its queues has them again before anybody consumes; deleted ones stay deleted."""
     async with scripted_broker() as server:

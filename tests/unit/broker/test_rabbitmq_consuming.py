@@ -151,6 +151,48 @@ async def test_the_last_acknowledgements_wait_for_the_cancel() -> None:
         assert names == ["Basic.Cancel", "Basic.Publish", "Basic.Ack 1", "Basic.Ack 3", "Basic.Reject 2"]
 
 
+async def test_what_is_published_again_carries_its_count() -> None:
+    """A message that two workers died with does not begin anew because a third one stopped."""
+    async with scripted_broker() as server:
+        broker = RabbitBroker(read_url(server.url))
+        await broker.declare(Topology(queues=(WORK,)))
+        async with broker.consume("q", prefetch=1):
+            channel = await consumer_channel(server)
+            twice = commands.Basic.Properties(headers={"x-delivery-count": 2, "a": "b"}, message_id="risky")
+            method = commands.Basic.Deliver("tidewheel", 1, redelivered=True, exchange="", routing_key="q")
+            server.sessions[0].send(channel, method, ContentHeader(properties=twice))
+            await broker.depth("q")  # it has come by now
+
+        (header,) = [value for _, value in server.heard if isinstance(value, ContentHeader)]
+        assert header.properties.headers == {"a": "b", "x-tidewheel-deliveries": "2"}
+        assert header.properties.message_id == "risky"
+        await broker.close()
+
+
+async def test_nothing_is_said_on_a_channel_that_the_broker_closed() -> None:
+    """RabbitMQ would close the whole connection for it, with all other consumers."""
+    async with scripted_broker() as server:
+        server.on_publish = lambda *_: None
+        broker = RabbitBroker(read_url(server.url))
+        await broker.declare(Topology(queues=(WORK,)))
+        async with broker.consume("q", prefetch=1) as deliveries:
+            channel = await consumer_channel(server)
+            server.sessions[0].deliver(channel, 1)
+            delivery = await asyncio.wait_for(anext(deliveries), PATIENCE_S)
+            burying = asyncio.ensure_future(delivery.bury("no good"))
+            publishing, _ = (await server.hears(commands.Basic.Publish))[0]
+            server.sessions[0].send(channel, commands.Channel.Close(406, "timed out", 0, 0))
+            with pytest.raises(BrokerUnavailable, match="timed out"):
+                await asyncio.wait_for(anext(deliveries), PATIENCE_S)
+
+            server.sessions[1].send(publishing, commands.Basic.Ack(1))
+            await asyncio.wait_for(burying, PATIENCE_S)
+
+        await broker.depth("q")  # whatever was sent has been read by now
+        assert not [value for _, value in server.heard if isinstance(value, commands.Basic.Ack)]
+        await broker.close()
+
+
 async def test_what_was_published_again_too_often_is_a_dead_letter() -> None:
     """The broker does not know of the deliveries before a message was published again; its consumer does."""
     async with scripted_broker() as server:
