@@ -19,6 +19,7 @@ from tidewheel.journal import events as ev
 from tidewheel.journal.errors import InvalidRequest
 from tidewheel.replay.execution import Activation, Execution
 from tidewheel.store.append import ChildStart, Completed, Fact
+from tidewheel.workers.lanes import kind_of
 from tidewheel.workers.services import Services
 
 logger = logging.getLogger("tidewheel.workers")
@@ -81,8 +82,8 @@ def _decide(services: Services, orders: Orders, event: ev.InvokeScheduled) -> ev
         is_here = False  # it is meant for other workers, with other resources, though this may be one of them
     may_queue = event.kind != "operation"
     tasks = services.app.tasks
-    ordered = [tasks.get(one.function_name) for one in orders.inline]
-    has_room = services.runner.has_room(tasks.get(event.function_name), ordered)
+    ordered = [kind_of(tasks.get(one.function_name)) for one in orders.inline]
+    has_room = services.runner.has_room(kind_of(tasks.get(event.function_name)), ordered)
     has_room = has_room and not services.stopping.is_set()
     if may_queue and (event.dispatch == "queued" or not is_here or not has_room):
         return replace(event, dispatch="queued")

@@ -45,6 +45,9 @@ from tidewheel.workers.services import Services
 
 logger = logging.getLogger("tidewheel.workers")
 
+#: A step whose next attempt is due in this time is as good as being executed.
+SOON_S = 2.0
+
 
 @dataclass(slots=True)
 class _Known:
@@ -106,6 +109,14 @@ class InlineSteps:
     def is_executing(self) -> bool:
         """Tell whether a body is being executed here."""
         return any(doing.body is not None for doing in self._doing.values())
+
+    def is_executing_soon(self) -> bool:
+        """Tell whether a body is being executed here, or will be in a moment, as after a short pause."""
+        soon = asyncio.get_running_loop().time() + SOON_S
+        return any(
+            doing.body is not None or (doing.timer is not None and doing.timer.when() <= soon)
+            for doing in self._doing.values()
+        )
 
     # Learning
 

@@ -1,12 +1,14 @@
-"""Executing a step that came over a queue: claim it by its ``InvokeStarted``, execute, report.
+"""Executing a step that came over a queue: wait for room, claim it by its ``InvokeStarted``, execute, report.
 
 The claim is committed before the body begins, so a message that is delivered twice executes the
-step once. A delivery is not held for long: after that the step's row in the store is the lease.
+step once; and after there is room for it, so that a busy worker does not keep it from others. A delivery
+is not held for long: after that the step's row in the store is the lease.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import Any
 
@@ -16,6 +18,7 @@ from tidewheel.broker.protocol import Delivery
 from tidewheel.broker.work_items import TaskHint
 from tidewheel.journal import events as ev
 from tidewheel.journal.errors import TidewheelError
+from tidewheel.sdk.definitions import TaskDefinition
 from tidewheel.sdk.failures import error_of
 from tidewheel.sdk.hinting import publication_of, publications
 from tidewheel.store.append import Append, Appended, Beat, Fact, Hint, Retrying, Started, Verdict
@@ -23,6 +26,7 @@ from tidewheel.store.errors import CommitUnknown, StoreUnavailable
 from tidewheel.store.page import NEAR
 from tidewheel.store.protocol import LoadedStep
 from tidewheel.store.records import RunRef
+from tidewheel.workers.lanes import Place, kind_of
 from tidewheel.workers.outcomes import attempt_ended, attempt_stopped
 from tidewheel.workers.runner import Attempt, Committed
 from tidewheel.workers.services import Services
@@ -30,6 +34,8 @@ from tidewheel.workers.services import Services
 logger = logging.getLogger("tidewheel.workers")
 
 PAUSE_MAX_S = 5.0
+#: How long a step waits for room in this worker before others are asked.
+ROOM_WAIT_S = 10.0
 
 
 class QueuedStep:
@@ -60,16 +66,36 @@ class QueuedStep:
 
     async def _follow(self) -> None:
         loaded = await self._services.store.load_step(self._run, self._hint.path)
-        if loaded is None or not await self._claim(loaded):
+        if loaded is None or not self._is_for_us(loaded):
             await self._services.settle(self._delivery.acknowledge())
+            return
+        definition = self._services.app.tasks[loaded.event.function_name]
+        async with contextlib.AsyncExitStack() as held:
+            try:
+                async with asyncio.timeout(ROOM_WAIT_S):
+                    reserved = self._services.runner.reserve(kind_of(definition))
+                    place = await held.enter_async_context(reserved)
+            except TimeoutError:
+                self._leave_to_others(loaded)
+            else:
+                await self._take(loaded, definition, place)
+        await self._services.settle(self._delivery.acknowledge())
+
+    def _leave_to_others(self, loaded: LoadedStep) -> None:
+        """There was no room for long: put the hint at the end of its queue, where others may find it."""
+        hint = Hint(run=self._run, queue=loaded.step.queue, path=self._hint.path, attempt=self._hint.attempt)
+        self._services.postman.send([publication_of(hint)])
+
+    async def _take(self, loaded: LoadedStep, definition: TaskDefinition, place: Place | None) -> None:
+        """Claim the step and execute it, now that there is room for it."""
+        if not await self._claim():
             return
         hold = asyncio.get_running_loop().call_later(self._services.config.hold_s, self._hold_no_longer)
         try:
             self._executing = loaded.event
-            await self._execute(loaded)
+            await self._execute(loaded, definition, place)
         finally:
             hold.cancel()
-        await self._services.settle(self._delivery.acknowledge())
 
     def _hold_no_longer(self) -> None:
         self._services.spawn(self._services.settle(self._delivery.acknowledge()))
@@ -86,16 +112,21 @@ class QueuedStep:
             await self._services.append(Append(run=self._run, facts=(stopped,)))
         await self._services.settle(self._delivery.release())
 
-    async def _claim(self, loaded: LoadedStep) -> bool:
-        """Commit that this worker begins the attempt; False if it is not to be made, or not here."""
+    def _is_for_us(self, loaded: LoadedStep) -> bool:
+        """Tell whether the step is still wanted, and is one that this worker can execute."""
         self._services.clock.tell(loaded.now)
-        if loaded.step.abandoned or loaded.event.function_name not in self._services.app.tasks:
-            if not loaded.step.abandoned:
-                logger.warning(
-                    "queue %s brought task %r of run %s, which app %r does not have",
-                    loaded.step.queue, loaded.event.function_name, self._run.run_id, self._services.app.name,
-                )  # fmt: skip
+        if loaded.step.abandoned:
             return False
+        if loaded.event.function_name in self._services.app.tasks:
+            return True
+        logger.warning(
+            "queue %s brought task %r of run %s, which app %r does not have",
+            loaded.step.queue, loaded.event.function_name, self._run.run_id, self._services.app.name,
+        )  # fmt: skip
+        return False
+
+    async def _claim(self) -> bool:
+        """Commit that this worker begins the attempt; False if it is not to be made, or not here."""
         started = Started(path=self._hint.path, attempt=self._hint.attempt, owner=self._services.worker_id)
         (verdict,) = (await self._append_for_sure(Append(run=self._run, facts=(started,)))).verdicts
         # A duplicate is this claim, whose reply was lost: nobody else in here makes it.
@@ -115,7 +146,7 @@ class QueuedStep:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
-    async def _execute(self, loaded: LoadedStep) -> None:
+    async def _execute(self, loaded: LoadedStep, definition: TaskDefinition, place: Place | None) -> None:
         step, event = loaded.step, loaded.event
         attempt = Attempt(
             run=self._run,
@@ -124,11 +155,12 @@ class QueuedStep:
             owner=self._services.worker_id,
             elapsed=(self._services.clock.now() - step.scheduled_at).total_seconds(),
             last_heartbeat=None if step.beat is None else msgspec.json.decode(step.beat),
-            definition=self._services.app.tasks[event.function_name],
+            definition=definition,
+            asked_at=asyncio.get_running_loop().time(),
             on_beat=self._beat,
         )
         try:
-            result = await self._services.runner.execute(attempt)
+            result = await self._services.runner.execute_at(place, attempt)
         except Exception as problem:  # noqa: BLE001 - the store refused the step's transaction, say
             result = ev.Result(error=error_of(problem))
         if isinstance(result, Committed):

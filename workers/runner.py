@@ -10,8 +10,9 @@ import asyncio
 import contextlib
 import contextvars
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -26,10 +27,12 @@ from tidewheel.store.errors import StoreUnavailable
 from tidewheel.store.protocol import Store, Transaction
 from tidewheel.store.records import RunRef
 from tidewheel.workers.attempt import Bounds, Pulse, Threads, bound_call, bounded, execute, heartbeat_limit
+from tidewheel.workers.lanes import Kind, Lane, Place, kind_of
 from tidewheel.workers.outcomes import limit_of, start_timed_out, timed_out
 from tidewheel.workers.task_places import place_of
 from tidewheel.workers.task_pool import ProcessFailed, TaskPool
-from tidewheel.workers.task_wire import Call, Place
+from tidewheel.workers.task_wire import Call
+from tidewheel.workers.task_wire import Place as TaskPlace
 
 #: Steps that may wait for a slot, per slot, before further ones are given to the queue.
 WAITING_PER_SLOT = 4
@@ -86,56 +89,62 @@ class Runner:
         self._waiting_max = slots * WAITING_PER_SLOT
         self._limits = limits
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="tidewheel-task") if threads else None
-        self._threads: Threads = self._in_thread if threads else self._in_place
         self._processes = processes
-        self._places: dict[str, Place] = {}
-        self._lendable = asyncio.Semaphore(0 if processes is None else processes.size)
+        self._places: dict[str, TaskPlace] = {}
+        self._lanes: dict[Kind, Lane] = {}
+        if threads:
+            self._lanes[Kind.THREAD] = Lane(threads)
+        if processes is not None:
+            self._lanes[Kind.PROCESS] = Lane(processes.size)
         self.waiting = 0
-        self.waiting_for_process = 0
         self.running = 0
 
-    def has_room(self, definition: TaskDefinition | None, ordered: Sequence[TaskDefinition | None]) -> bool:
-        """Tell whether one more step may be executed here, those of *ordered* being asked for already.
+    def has_room(self, kind: Kind, ordered: Sequence[Kind]) -> bool:
+        """Tell whether one more step may be executed here, those of *ordered* being asked for already."""
+        lane = self._lanes.get(kind)
+        if lane is not None and not lane.has_room(sum(one is kind for one in ordered)):
+            return False
+        return self.waiting + len(ordered) < self._waiting_max
 
-        What waits for a process holds up nobody else, and is counted apart.
-        """
-        if self._processes is None or not _wants_process(definition):
-            return self.waiting + len(ordered) < self._waiting_max
-        waiting = self.waiting_for_process + sum(_wants_process(one) for one in ordered)
-        return waiting < self._processes.size * WAITING_PER_SLOT
+    @contextlib.asynccontextmanager
+    async def reserve(self, kind: Kind) -> AsyncIterator[Place | None]:
+        """Wait for a slot, and where it takes one for a thread or a process, and keep them for the block."""
+        lane = self._lanes.get(kind)
+        # Before the slot: those who wait for a thread must not keep others from theirs.
+        place = None if lane is None else await lane.take()
+        try:
+            self.waiting += 1
+            try:
+                await self._slots.acquire()
+            finally:
+                self.waiting -= 1
+            self.running += 1
+            try:
+                yield place
+            finally:
+                self.running -= 1
+                self._slots.release()
+        finally:
+            if place is not None:
+                place.leave()
 
     async def execute(self, attempt: Attempt) -> ev.Result | Committed:
         """Wait for a slot and execute *attempt*."""
         attempt.asked_at = asyncio.get_running_loop().time()
-        async with contextlib.AsyncExitStack() as held:
-            if self._processes is not None and _wants_process(attempt.definition):
-                # Before the slot: those who wait for a process must not keep others from theirs.
-                self.waiting_for_process += 1
-                try:
-                    await held.enter_async_context(self._lendable)
-                finally:
-                    self.waiting_for_process -= 1
-            self.waiting += 1
-            try:
-                await held.enter_async_context(self._slots)
-            finally:
-                self.waiting -= 1
-            self.running += 1
-            attempt.has_begun = True
-            try:
-                return await self._begin_attempt(attempt)
-            finally:
-                self.running -= 1
+        async with self.reserve(kind_of(attempt.definition, attempt.call)) as place:
+            return await self.execute_at(place, attempt)
 
-    async def _begin_attempt(self, attempt: Attempt) -> ev.Result | Committed:
+    async def execute_at(self, place: Place | None, attempt: Attempt) -> ev.Result | Committed:
+        """Execute *attempt* where it was reserved."""
+        attempt.has_begun = True
         if attempt.waits_too_long():
             return ev.Result(error=start_timed_out(attempt.event))
         definition = attempt.definition
         if definition is not None and definition.transactional:
-            return await self._in_transaction(attempt)
+            return await self._in_transaction(attempt, place)
         if self._processes is not None and definition is not None and definition.process:
             return await self._in_process(attempt, definition, self._processes)
-        return await self._execute(attempt, None)
+        return await self._execute(attempt, place, None)
 
     async def close(self) -> None:
         """Let go of processes and threads; what still runs in a thread is left to itself."""
@@ -151,7 +160,7 @@ class Runner:
             limits=self._limits,
         )
 
-    async def _execute(self, attempt: Attempt, connection: Any) -> ev.Result:
+    async def _execute(self, attempt: Attempt, place: Place | None, connection: Any) -> ev.Result:
         call = attempt.call
         if call is None:
             assert attempt.definition is not None
@@ -165,8 +174,9 @@ class Runner:
             _beat=pulse.beat,
             _connection=connection,
         )
+        threads: Threads = self._in_place if place is None else partial(self._in_thread, place)
         bounds = self._bounds(attempt)
-        return await execute(attempt.event, call, task, bounds=bounds, pulse=pulse, threads=self._threads)
+        return await execute(attempt.event, call, task, bounds=bounds, pulse=pulse, threads=threads)
 
     async def _in_process(
         self, attempt: Attempt, definition: TaskDefinition, processes: TaskPool
@@ -193,7 +203,7 @@ class Runner:
         except ProcessFailed as problem:
             return ev.Result(error=problem.error)
 
-    async def _in_transaction(self, attempt: Attempt) -> ev.Result | Committed:
+    async def _in_transaction(self, attempt: Attempt, place: Place | None) -> ev.Result | Committed:
         """Execute a step whose own writes commit with its result, or not at all."""
         limit_s = limit_of(attempt.event, attempt.elapsed)
         assert attempt.definition is not None
@@ -204,7 +214,7 @@ class Runner:
                     transaction = await self._begin(stack, is_async=is_async)
             except TimeoutError:
                 return ev.Result(error=timed_out(attempt.event, f"did not finish within {limit_s:g} s"))
-            result = await self._execute(attempt, transaction.connection)
+            result = await self._execute(attempt, place, transaction.connection)
             if result.error is not msgspec.UNSET:
                 return result  # rolled back; the failure is journaled like any other
             completed = Completed(
@@ -223,17 +233,14 @@ class Runner:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
-    def _in_thread(self, call: Callable[[], Any]) -> Awaitable[Any]:
+    def _in_thread(self, place: Place, call: Callable[[], Any]) -> Awaitable[Any]:
         assert self._pool is not None
-        context = contextvars.copy_context()
-        return asyncio.get_running_loop().run_in_executor(self._pool, context.run, call)
+        work = self._pool.submit(contextvars.copy_context().run, call)
+        place.keep_until_done(work)
+        return asyncio.wrap_future(work)
 
     async def _in_place(self, call: Callable[[], Any]) -> Any:
         return call()
-
-
-def _wants_process(definition: TaskDefinition | None) -> bool:
-    return definition is not None and definition.process
 
 
 def _result_of_process(body: asyncio.Future[ev.Result]) -> ev.Result:

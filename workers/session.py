@@ -421,8 +421,11 @@ class Session:
     # Acknowledge
 
     async def _acknowledge(self) -> None:
-        """Settle the deliveries; while steps are executed here they are kept, so that a loss is noticed."""
-        keep = 1 if self._steps.in_flight() else 0  # its message id is the run's ``owner_message``
+        """Settle the deliveries; while a step is executed here one is kept, so that a loss is noticed.
+
+        A step that waits long for its next attempt is no reason: many such would leave no room for others.
+        """
+        keep = 1 if self._steps.is_executing_soon() else 0  # its message id is the run's ``owner_message``
         done_with = self._held[keep:]
         for delivery in done_with:
             self._let_go(delivery)

@@ -30,6 +30,7 @@ from tidewheel.store.records import RunRef
 from tidewheel.workers.clock import StoreClock
 from tidewheel.workers.config import WorkerConfig
 from tidewheel.workers.entropy import SecureEntropy
+from tidewheel.workers.lanes import capacity
 from tidewheel.workers.lifeline import Lifeline, new_worker_id
 from tidewheel.workers.postman import Postman
 from tidewheel.workers.queued import QueuedStep
@@ -118,7 +119,15 @@ class Worker:
         self.services.clock.tell(await self.services.store.now())
         await self._lifeline.announce()
         work = [work_queue(namespace, queue) for queue in queues]
-        consumed = dict.fromkeys([*work, sticky_queue(self.worker_id)], self.config.prefetch)
+        # What this worker could only let wait is left for others.
+        room = capacity(
+            self.services.app,
+            slots=self.config.slots,
+            threads=self.config.threads,
+            processes=self.config.task_processes_max,
+        )
+        consumed = dict.fromkeys(work, min(self.config.prefetch, room))
+        consumed[sticky_queue(self.worker_id)] = self.config.prefetch
         consumed |= dict.fromkeys(map(alone_queue, work), 1)
         self._to_hear = frozenset(consumed)
         self._chores = [

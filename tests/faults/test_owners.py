@@ -100,6 +100,23 @@ async def test_a_long_step_holds_a_lease_in_place_of_its_delivery(place: Place, 
     assert list(journal_findings(place.folder)) == []
 
 
+async def test_two_processes_share_the_work(place: Place) -> None:
+    """A second worker needs nothing but to be started; each step is executed once, by one of them."""
+    first = await place.serve(slots=4)
+    second = await place.serve(slots=4, keeper=False)
+
+    handles = [await place.client.start(several, f"run{number}", 5) for number in range(40)]
+    results = [await handle.result(timeout=60) for handle in handles]
+
+    lines = place.ledger.lines()
+    assert results == [5] * 40
+    assert len(lines) == 200
+    assert {line.pid for line in lines} == {first.pid, second.pid}
+    assert repeated_attempts(lines) == []
+    assert {line.attempt for line in lines} == {1}
+    assert list(journal_findings(place.folder)) == []
+
+
 async def test_a_queue_has_processes_of_its_own(place: Place) -> None:
     """Its steps are executed there alone, as many at a time as there are slots; others are not held up."""
     general = await place.serve(slots=2)

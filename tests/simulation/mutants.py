@@ -158,7 +158,12 @@ def signals_left_behind() -> contextlib.AbstractContextManager[Any]:
 
 #: Those that must be found, each with faults that are common where it is looked for.
 MUTANTS: dict[Mutant, dict[str, float]] = {
-    facts_dropped_with_moves: {"hint_twice": 0.5, "crash_after_commit": 0.1},
+    facts_dropped_with_moves: {
+        "slow": 0.3,
+        "very_slow": 0.05,
+        "hint_twice": 0.5,
+        "crash_after_commit": 0.1,
+    },
     landed_facts_forgotten: {},
     both_nets_removed: {"crash_after_commit": 0.25},
     dedupe_key_ignored: {},

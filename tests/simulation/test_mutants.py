@@ -8,7 +8,7 @@ from tests.simulation import mutants
 from tests.simulation.world import SimulationFailed, simulate
 
 #: Worlds that may be looked at until a mutant is found, and the steps of each storm.
-WORLDS_MAX = 20
+WORLDS_MAX = 40
 STORM_STEPS = 5_000
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.unit.workers.house import House
-from tidewheel import App, Context
+from tidewheel import App, Context, Retry
 from tidewheel.broker.topology import STICKY_TTL_S, sticky_queue
 from tidewheel.broker.work_items import RunHint, to_queue, to_workers
 from tidewheel.workers.config import WorkerConfig
@@ -204,3 +204,51 @@ async def test_a_hint_for_a_worker_that_is_gone_goes_back_to_the_shared_queue(
 
     assert house.store.calls["load"] == loads + 1
     assert len(house.broker.published) == published + 1
+
+
+async def test_workers_of_one_queue_share_what_is_long(house: House, studio: Studio) -> None:
+    """Each takes as much as it has slots for: what waits goes to whoever has room, also to a latecomer."""
+    client = await house.client()
+    graphics = WorkerConfig(queues=("gpu",), slots=2, hold_s=5.0)
+    await house.worker(studio.app("general"))
+    await house.worker(studio.app("first"), graphics)
+    handle = await client.start("film", 4)
+    await house.until(lambda: studio.at_work == 2)
+    await asyncio.sleep(30)
+    kinds = house.kinds(handle.run_id)
+    began = _now()
+    await house.worker(studio.app("second"), graphics)
+
+    await house.until(lambda: studio.at_work == 4, seconds=20)
+
+    assert kinds["InvokeStarted"] - kinds["InvokeCompleted"] == 2
+    assert _now() - began < 15
+    assert await handle.result(timeout=3600) == 4
+    assert studio.done.count(("second", "render")) == 2
+
+
+async def test_runs_that_wait_for_a_retry_leave_room_for_others(house: House) -> None:
+    """However few a worker has in hand at a time, a step in a long pause is not one of them."""
+    app = App("flaky")
+    calls: list[int] = []
+
+    @app.task(retry=Retry(max_attempts=3, initial=20.0, jitter=0.0))
+    async def fails_first(number: int) -> int:
+        calls.append(number)
+        if calls.count(number) == 1:
+            raise ConnectionError("not yet")
+        return number
+
+    @app.workflow
+    async def tries(ctx: Context, number: int) -> int:
+        return await ctx.invoke(fails_first, number)
+
+    client = await house.client()
+    await house.worker(app, WorkerConfig(slots=1, prefetch=1))
+    await house.keeper()
+    began = _now()
+
+    handles = [await client.start(tries, number) for number in range(10)]
+
+    assert [await handle.result(timeout=MINUTE) for handle in handles] == list(range(10))
+    assert _now() - began == pytest.approx(20, abs=2)
