@@ -36,6 +36,8 @@ logger = logging.getLogger("tidewheel.workers")
 PAUSE_MAX_S = 5.0
 #: How long a step waits for room in this worker before others are asked.
 ROOM_WAIT_S = 10.0
+#: How long only others can take such a step.
+OTHERS_FIRST_S = 1.0
 
 
 class QueuedStep:
@@ -76,15 +78,17 @@ class QueuedStep:
                     reserved = self._services.runner.reserve(kind_of(definition))
                     place = await held.enter_async_context(reserved)
             except TimeoutError:
-                self._leave_to_others(loaded)
+                await self._leave_to_others(loaded)
             else:
                 await self._take(loaded, definition, place)
         await self._services.settle(self._delivery.acknowledge())
 
-    def _leave_to_others(self, loaded: LoadedStep) -> None:
+    async def _leave_to_others(self, loaded: LoadedStep) -> None:
         """There was no room for long: put the hint at the end of its queue, where others may find it."""
         hint = Hint(run=self._run, queue=loaded.step.queue, path=self._hint.path, attempt=self._hint.attempt)
         self._services.postman.send([publication_of(hint)])
+        # As long as this delivery is in hand, the other does not come here.
+        await asyncio.sleep(OTHERS_FIRST_S)
 
     async def _take(self, loaded: LoadedStep, definition: TaskDefinition, place: Place | None) -> None:
         """Claim the step and execute it, now that there is room for it."""

@@ -33,23 +33,19 @@ def _lease_ends(place: Place) -> Any:
 
 async def test_hints_go_to_the_worker_that_has_the_run(place: Place) -> None:
     """Whoever gets one while the owner lives passes it on: the run's steps stay in one process."""
-    first = await place.serve(keeper=False)
+    # One delivery is all it takes from the shared queue: every hint is the other's.
+    first = await place.serve(keeper=False, prefetch=1)
     handle = await place.client.start(busy_and_signalled, "held", SIGNALS, run_id="held")
     await eventually(lambda: place.ledger.of("held"), "the first step")
-    second = await place.serve()
+    await place.serve()
 
     for number in range(SIGNALS):
         await handle.signal("go", number)
         await eventually(partial(place.ledger.of, f"held {number}"), "a signal's step")
-    others = [await place.client.start(several, f"other{number}", 2) for number in range(10)]
-    for other in others:
-        await other.result(timeout=30)
     place.let("held")
 
     assert await handle.result(timeout=30) == SIGNALS
-    lines = place.ledger.lines()
-    assert {line.pid for line in lines if line.name.startswith("held")} == {first.pid}
-    assert second.pid in {line.pid for line in lines}
+    assert {line.pid for line in place.ledger.lines()} == {first.pid}
     assert list(journal_findings(place.folder)) == []
 
 
