@@ -73,7 +73,7 @@ class Fleet:
             "tests.chaos.program:serve",
             folder=str(self.folder),
             urls=urls or self.urls,
-            known=list(self.notes.points),
+            known=self.notes.points,
             armed=armed,
             mutant=mutant,
             config=self.config | config,

@@ -12,7 +12,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -49,14 +49,14 @@ def _kind(part: str) -> str:
 class ArmedWatch(Watch):
     """Hears of every point; dies at the one it is armed with, and writes down what it died of.
 
-    *notes* is a file that all workers append to. Points that are not *known* are noted there too, so that
-    whoever arms workers learns of them.
+    *notes* is a file that all workers append to. Points, and stages of a worker's life in which they are
+    reached, that are not *known* are noted there too, so that whoever arms workers learns of them.
     """
 
-    def __init__(self, notes: Path, known: Iterable[str] = ()) -> None:
+    def __init__(self, notes: Path, known: Mapping[str, Iterable[Stage]]) -> None:
         super().__init__()
         self._notes = notes
-        self._known = set(known)
+        self._known = {(kind, stage) for kind, stages in known.items() for stage in stages}
         self._fatal_kind: str | None = None
         self._left = 0
         #: Where in its life the worker is, as its program knows.
@@ -75,8 +75,8 @@ class ArmedWatch(Watch):
     def reach(self, point: str) -> None:
         """Note that *point* was reached; if it is the fatal one nothing comes after."""
         for kind in kinds_of(point):
-            if kind not in self._known:
-                self._known.add(kind)
+            if (kind, self.stage) not in self._known:
+                self._known.add((kind, self.stage))
                 note(self._notes, {"reached": kind, "stage": self.stage})
             if kind == self._fatal_kind:
                 self._left -= 1
@@ -102,8 +102,8 @@ class Notes:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._read = 0
-        #: The points that workers know of, and the stage in which each was reached first.
-        self.points: dict[str, Stage] = {}
+        #: The points that workers know of, and the stages in which each was reached.
+        self.points: dict[str, list[Stage]] = {}
         #: What a worker died of and when, by its pid.
         self.deaths: dict[int, tuple[str, float]] = {}
 
@@ -112,7 +112,9 @@ class Notes:
         for line in self._new_lines():
             told = json.loads(line)
             if "reached" in told:
-                self.points.setdefault(told["reached"], told["stage"])
+                stages = self.points.setdefault(told["reached"], [])
+                if told["stage"] not in stages:
+                    stages.append(told["stage"])
             else:
                 self.deaths[told["pid"]] = (told["died"], told["at"])
 

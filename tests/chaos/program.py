@@ -11,7 +11,7 @@ from typing import Any
 from tests.chaos import corner, shop
 from tests.chaos.driver_points import watch_drivers
 from tests.chaos.ledger import Ledger
-from tests.chaos.points import ArmedWatch
+from tests.chaos.points import ArmedWatch, Stage
 from tests.faults import mutants
 from tests.faults.crash_points import watched_broker, watched_store
 from tidewheel.broker.opening import open_broker
@@ -37,7 +37,7 @@ def serve(
     folder: str,
     urls: list[str],
     *,
-    known: list[str],
+    known: dict[str, list[Stage]],
     armed: list[Any] | None,
     mutant: str | None,
     config: dict[str, Any],

@@ -47,7 +47,7 @@ def test_an_armed_process_dies_at_its_point(tmp_path: Path) -> None:
     told = Notes(notes)
     told.look()
     assert code == -signal.SIGKILL
-    assert told.points == {"store.now:before": "start", "store.now:after": "start"}
+    assert told.points == {"store.now:before": ["start"], "store.now:after": ["start"]}
     ((point, _),) = told.deaths.values()
     assert point == "store.now:after"
 
@@ -71,7 +71,7 @@ def _forked(notes: Path, *, armed: tuple[str, int] | None, told: Path | None) ->
     """Reach points in a child, and return how it ended: it is told after the first round of five."""
     pid = os.fork()
     if not pid:
-        watch = ArmedWatch(notes)
+        watch = ArmedWatch(notes, {})
         if armed is not None:
             watch.arm(*armed)
         for _ in range(5):
@@ -94,4 +94,4 @@ def test_half_a_line_is_read_when_it_is_whole(tmp_path: Path) -> None:
     path.write_text(whole + whole.replace("a:", "b:"), "utf-8")
     notes.look()
 
-    assert notes.points == {"a:before": "work", "b:before": "work"}
+    assert notes.points == {"a:before": ["work"], "b:before": ["work"]}
