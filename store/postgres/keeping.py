@@ -125,7 +125,10 @@ async def retire_runs(connection: Connection, namespace: str, ended_before: dt.d
 
 
 async def retire_partitions(connection: Connection, namespace: str, ended_before: dt.datetime) -> int:
-    """Drop partitions all of whose runs ended before then; return how many runs went."""
+    """Delete a group of the runs of a partition that all ended before then, and drop it once it has none.
+
+    Return how many went: as long as some do, there may be more.
+    """
     return await _count(
         connection, "retire_partitions", {"namespace": namespace, "ended_before": micros(ended_before)}
     )

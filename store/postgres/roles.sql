@@ -56,7 +56,7 @@ GRANT DELETE ON tidewheel_promises TO tidewheel_worker, tidewheel_keeper;
 GRANT UPDATE, DELETE ON tidewheel_outbox TO tidewheel_relay;
 
 REVOKE EXECUTE ON FUNCTION tidewheel_retire_runs_v1, tidewheel_retire_partitions_v1, tidewheel_make_partitions_v1,
-                           tidewheel_delete_v1
+                           tidewheel_delete_v1, tidewheel_delete_rows_v1
   FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION tidewheel_retire_runs_v1, tidewheel_retire_partitions_v1, tidewheel_make_partitions_v1
    TO tidewheel_keeper;

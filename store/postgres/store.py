@@ -32,6 +32,8 @@ from tidewheel.store.revision import NEWEST, is_newer, mismatch
 POLL_S = 0.2
 #: So many runs are deleted in one transaction, so that nobody waits long for it.
 RETIRE_GROUP = 100
+#: So many transactions delete runs with their partitions, before others have their turn.
+RETIRE_ROUNDS_MAX = 1_000
 #: How often a transaction is repeated that certainly did nothing.
 TRIES_MAX = 3
 
@@ -233,8 +235,15 @@ class PostgresStore:
         )
         if ended_before is None:
             return 0
-        before = ended_before
-        return await self._with(lambda connection: keeping.retire_partitions(connection, namespace, before))
+        before, deleted = ended_before, 0
+        for _ in range(RETIRE_ROUNDS_MAX):
+            found = await self._with(
+                lambda connection: keeping.retire_partitions(connection, namespace, before)
+            )
+            deleted += found
+            if not found:
+                break
+        return deleted
 
     async def close(self) -> None:
         """Finish what was asked for and close all connections. May be called twice."""

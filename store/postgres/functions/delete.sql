@@ -1,11 +1,10 @@
 -- Deleting runs that have ended, with all that is theirs. A keeper can do it in this way alone.
 
--- Delete these runs. Whoever calls it has looked that they have ended.
-CREATE OR REPLACE FUNCTION tidewheel_delete_v1(keys bytea[]) RETURNS void
+-- Delete these runs, but for their events: those go with their partition, or are deleted before.
+CREATE OR REPLACE FUNCTION tidewheel_delete_rows_v1(keys bytea[]) RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
 BEGIN
-    DELETE FROM tidewheel_events WHERE run_key = ANY (keys);
     DELETE FROM tidewheel_steps WHERE run_key = ANY (keys);
     DELETE FROM tidewheel_timers WHERE run_key = ANY (keys);
     DELETE FROM tidewheel_promises WHERE run_key = ANY (keys);
@@ -13,6 +12,16 @@ BEGIN
     DELETE FROM tidewheel_step_ids WHERE run_key = ANY (keys);
     DELETE FROM tidewheel_outbox WHERE run_key = ANY (keys);
     DELETE FROM tidewheel_runs WHERE run_key = ANY (keys);
+END
+$$;
+
+-- Delete these runs. Whoever calls it has looked that they have ended.
+CREATE OR REPLACE FUNCTION tidewheel_delete_v1(keys bytea[]) RETURNS void
+LANGUAGE plpgsql VOLATILE
+AS $$
+BEGIN
+    DELETE FROM tidewheel_events WHERE run_key = ANY (keys);
+    PERFORM tidewheel_delete_rows_v1(keys);
 END
 $$;
 

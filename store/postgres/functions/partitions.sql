@@ -35,6 +35,7 @@ $$;
 CREATE OR REPLACE FUNCTION tidewheel_make_partitions_v1(now bigint, days integer, ahead integer) RETURNS integer
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET lock_timeout = '1s'
 AS $$
+<<make_partitions>>
 DECLARE
     width_ms CONSTANT bigint := days * 86400000::bigint;
     now_ms CONSTANT bigint := now / 1000;
@@ -48,12 +49,18 @@ BEGIN
     IF NOT pg_try_advisory_xact_lock(hashtextextended('tidewheel partitions', 0)) THEN
         RETURN 0;  -- another keeper is at it
     END IF;
-    SELECT greatest(max(ends_ms), now_ms / width_ms * width_ms) INTO begins_ms FROM tidewheel_partitions_v1();
+    -- What a clock made that was far ahead for a while does not count: it would keep all others from being made.
+    SELECT greatest(max(part.ends_ms), now_ms / width_ms * width_ms) INTO begins_ms
+      FROM tidewheel_partitions_v1() AS part
+     WHERE part.begins_ms <= now_ms + ahead * width_ms;
     WHILE begins_ms <= now_ms + ahead * width_ms LOOP
         name := 'tidewheel_events_' || to_char(to_timestamp(begins_ms / 1000.0) AT TIME ZONE 'UTC', 'YYYYMMDD');
         IF EXISTS (SELECT FROM tidewheel_events_rest
                     WHERE run_key >= tidewheel_first_key_v1(begins_ms)
-                      AND run_key < tidewheel_first_key_v1(begins_ms + width_ms)) THEN
+                      AND run_key < tidewheel_first_key_v1(begins_ms + width_ms))
+           OR EXISTS (SELECT FROM tidewheel_partitions_v1() AS part
+                       WHERE part.begins_ms < make_partitions.begins_ms + width_ms
+                         AND part.ends_ms > make_partitions.begins_ms) THEN
             begins_ms := begins_ms + width_ms;
             CONTINUE;
         END IF;
@@ -67,42 +74,58 @@ BEGIN
 END
 $$;
 
--- Drop the partitions all of whose runs are of this namespace, ended before a time, and have no children in a
--- later partition; delete what else is theirs. Return how many runs went. Dropping a table costs the same however
--- much is in it.
+-- Retire the partitions all of whose runs are of this namespace and ended before a time. Return how many runs went;
+-- call it again until none do.
+--
+-- A partition is dropped once it has no runs any more: to drop a table costs the same however much is in it, but
+-- stops all who use the journal, so nothing else is done meanwhile. Before that its runs are deleted, so many in a
+-- transaction that nobody waits long for them; their events stay behind, where nobody finds them. As in
+-- tidewheel_retire_runs_v1 a run goes after all of its tree.
 CREATE OR REPLACE FUNCTION tidewheel_retire_partitions_v1(the_namespace text, ended_before bigint) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET lock_timeout = '1s'
 AS $$
 DECLARE
+    runs_max CONSTANT integer := 1000;
     part record;
+    first_key bytea;
+    end_key bytea;
     keys bytea[];
-    retired bigint := 0;
 BEGIN
     IF NOT pg_try_advisory_xact_lock(hashtextextended('tidewheel partitions', 0)) THEN
         RETURN 0;
     END IF;
     FOR part IN SELECT * FROM tidewheel_partitions_v1() WHERE ends_ms * 1000 <= ended_before LOOP
+        first_key := tidewheel_first_key_v1(part.begins_ms);
+        end_key := tidewheel_first_key_v1(part.ends_ms);
         CONTINUE WHEN EXISTS (
-            SELECT FROM tidewheel_runs AS run
-             WHERE run.run_key >= tidewheel_first_key_v1(part.begins_ms)
-               AND run.run_key < tidewheel_first_key_v1(part.ends_ms)
-               AND (run.namespace <> the_namespace OR run.ended_at IS NULL OR run.ended_at >= ended_before
-                    OR EXISTS (SELECT FROM tidewheel_runs AS child
-                                WHERE child.namespace = run.namespace
-                                  AND child.run_id > run.run_id || ':' AND child.run_id < run.run_id || ';'
-                                  AND child.run_key >= tidewheel_first_key_v1(part.ends_ms))));
+            SELECT FROM tidewheel_runs
+             WHERE run_key >= first_key AND run_key < end_key
+               AND (namespace <> the_namespace OR ended_at IS NULL OR ended_at >= ended_before));
+        SELECT array_agg(old.run_key) INTO keys
+          FROM (SELECT run.run_key
+                  FROM tidewheel_runs AS run
+                 WHERE run.run_key >= first_key AND run.run_key < end_key
+                   AND NOT EXISTS (SELECT FROM tidewheel_runs AS part_of_it
+                                    WHERE part_of_it.namespace = run.namespace
+                                      AND part_of_it.run_id > run.run_id || ':'
+                                      AND part_of_it.run_id < run.run_id || ';')
+                 ORDER BY run.run_key
+                 LIMIT runs_max
+                   FOR UPDATE OF run SKIP LOCKED) AS old;
+        IF keys IS NOT NULL THEN
+            PERFORM tidewheel_delete_rows_v1(keys);
+            RETURN cardinality(keys);
+        END IF;
+        CONTINUE WHEN EXISTS (SELECT FROM tidewheel_runs WHERE run_key >= first_key AND run_key < end_key);
         BEGIN
             EXECUTE format('DROP TABLE %s', part.partition);
+            IF EXISTS (SELECT FROM tidewheel_runs WHERE run_key >= first_key AND run_key < end_key) THEN
+                RAISE lock_not_available;  -- one was started while the table's lock was waited for
+            END IF;
         EXCEPTION WHEN lock_not_available THEN
-            CONTINUE;  -- somebody reads it: the next round tries again
+            NULL;  -- somebody reads it: the next round tries again
         END;
-        SELECT array_agg(run_key) INTO keys
-          FROM tidewheel_runs
-         WHERE run_key >= tidewheel_first_key_v1(part.begins_ms)
-           AND run_key < tidewheel_first_key_v1(part.ends_ms);
-        PERFORM tidewheel_delete_v1(keys);
-        retired := retired + coalesce(cardinality(keys), 0);
     END LOOP;
-    RETURN retired;
+    RETURN 0;
 END
 $$;

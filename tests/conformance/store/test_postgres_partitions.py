@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 from collections.abc import AsyncIterator
 
 import psycopg
 import pytest
 
-from tests.conformance.store.driving import NOW, Clock, Run, ends, resumes, task, waits
+from tests.conformance.store.driving import NOW, Clock, Run, ends, resumes, signal, task, waits
 from tidewheel.store.append import Cancelled, ChildStart
 from tidewheel.store.postgres.config import PostgresConfig
 from tidewheel.store.postgres.store import PostgresStore
 
+#: Whether somebody waits for a lock, and how often to look.
+LOOKS_MAX = 2_000
+WAITING = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 WEEK = dt.timedelta(days=7)
 CONFIG = PostgresConfig(partition_days=7, partitions_ahead=2)
 
@@ -41,6 +45,16 @@ def rows_in(url: str, table: str) -> int:
         row = connection.execute(f"SELECT count(*) FROM {table}".encode()).fetchone()  # noqa: S608 - our own names
         assert row is not None
         return int(row[0])
+
+
+async def somebody_waits(url: str) -> None:
+    """Return when somebody waits for a lock."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        for _ in range(LOOKS_MAX):
+            if connection.execute(WAITING).fetchone() is not None:
+                return
+            await asyncio.sleep(0.01)
+    pytest.fail("nobody waited")
 
 
 async def test_partitions_are_made_ahead(store: PostgresStore, journals: str, clock: Clock) -> None:
@@ -159,3 +173,74 @@ async def test_another_width_goes_on_where_the_last_partition_ends(
     assert [begins for begins, _ in bounds[1:]] == [ends for _, ends in bounds[:-1]]
     assert bounds[-1][0] / 1000 > (NOW + dt.timedelta(days=19)).timestamp()
     await daily.close()
+
+
+async def test_a_clock_that_was_far_ahead_for_a_while_keeps_no_partition_from_being_made(
+    store: PostgresStore, journals: str, clock: Clock
+) -> None:
+    """Those of the real time are made all the same, and those far ahead are used when their time comes."""
+    clock.advance(100 * WEEK.total_seconds())
+    await store.tend("default", ended_before=None)
+    ahead = partitions(journals)
+    clock.now = NOW
+
+    await store.tend("default", ended_before=None)
+    await Run(store, "r").start()
+    clock.advance(98 * WEEK.total_seconds())
+    await store.tend("default", ended_before=None)
+
+    assert rows_in(journals, "tidewheel_events_20260226") == 1
+    assert rows_in(journals, "tidewheel_events_rest") == 0
+    assert set(ahead) < set(partitions(journals))
+
+
+async def test_retiring_does_not_stop_the_journal_while_runs_are_deleted(
+    store: PostgresStore, journals: str, clock: Clock
+) -> None:
+    """The journal's table is locked to drop a partition, and for nothing that may take its time."""
+    await store.tend("default", ended_before=None)
+    old = Run(store, "old")
+    await old.start()
+    await old.move(ends())
+    clock.advance(2 * WEEK.total_seconds())
+    young = Run(store, "young")
+    await young.start()
+
+    with psycopg.connect(journals) as relay:
+        relay.execute("SELECT 1 FROM tidewheel_outbox ORDER BY run_key LIMIT 1 FOR UPDATE")
+        retiring = asyncio.create_task(store.tend("default", ended_before=clock.now))
+        await somebody_waits(journals)
+        await young.tell(signal())
+        is_stopped = retiring.done()
+        relay.rollback()
+    retired = await retiring
+
+    assert not is_stopped
+    assert retired == 1
+    assert "tidewheel_events_20260226" not in partitions(journals)
+
+
+async def test_a_run_that_is_started_while_its_partition_is_dropped_keeps_it(
+    store: PostgresStore, journals: str, clock: Clock
+) -> None:
+    """Its start has locked the partition and is not to be seen yet; after it the partition has a run."""
+    await store.tend("default", ended_before=None)
+    await Run(store, "r").start()
+    clock.advance(2 * WEEK.total_seconds())
+
+    with psycopg.connect(journals) as other:
+        # As if the run were just being started: its rows are there, and nobody sees them yet.
+        (events,) = other.execute("SELECT array_agg(event) FROM tidewheel_events AS event").fetchone() or ()
+        (runs,) = other.execute("SELECT array_agg(run) FROM tidewheel_runs AS run").fetchone() or ()
+        other.execute("DELETE FROM tidewheel_runs")
+        other.execute("DELETE FROM tidewheel_events")
+        other.commit()
+        other.execute("INSERT INTO tidewheel_runs SELECT * FROM unnest(%s::tidewheel_runs[])", [runs])
+        other.execute("INSERT INTO tidewheel_events SELECT * FROM unnest(%s::tidewheel_events[])", [events])
+        retiring = asyncio.create_task(store.tend("default", ended_before=clock.now))
+        await somebody_waits(journals)
+        other.commit()
+    retired = await retiring
+
+    assert retired == 0
+    assert await Run(store, "r").story() == ["ExecutionStarted"]
