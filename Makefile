@@ -1,7 +1,8 @@
-# Everything you do with a checkout. Needs make and Python 3.11 or newer with its venv module; nothing else.
+# Everything you do with a checkout. Needs make and Python 3.11 or newer with its venv module; nothing else, but the
+# tests need a Postgres and a RabbitMQ server. CONTRIBUTING.md says where they get them.
 #
 #   make run      set up .venv and run the example
-#   make test     set up .venv and run every check
+#   make test     set up .venv and run every check, with private Postgres and RabbitMQ servers
 #   make          list the targets
 
 .DEFAULT_GOAL := help
@@ -9,7 +10,7 @@
 SHELL := /bin/sh
 
 # The tiers of tests/, in the order `make test` runs them: cheap and telling first.
-TIERS := unit property conformance replay simulation faults cli examples scenario
+TIERS := unit property conformance replay simulation faults cli examples scenario chaos
 STATIC := lint types contracts
 
 # The first of these that is new enough; or say which: make PYTHON=/path/to/python3 test
@@ -23,11 +24,13 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/installed
 PYTEST := $(PY) -m pytest -q
 UV_VERSION := 0.13.7
+RESOLVE := build/lock/bin/uv pip compile --universal --python-version 3.11 --quiet --generate-hashes \
+	--no-emit-index-url --no-annotate --no-header --no-config --no-cache --system-certs
 
 # What a user's shell exports must not change what runs here.
 unexport PYTHONPATH PYTHONHOME PYTHONSTARTUP PYTHONWARNINGS PYTHONOPTIMIZE PYTHONSAFEPATH VIRTUAL_ENV
 unexport PYTEST_ADDOPTS PYTEST_PLUGINS MYPYPATH COVERAGE_FILE PIP_USER PIP_TARGET PIP_PREFIX FORCE_COLOR COLUMNS
-unexport TIDEWHEEL_STORE TIDEWHEEL_BROKER TIDEWHEEL_NAMESPACE
+unexport TIDEWHEEL_STORE TIDEWHEEL_STORE_FILE TIDEWHEEL_BROKER TIDEWHEEL_BROKER_FILE TIDEWHEEL_NAMESPACE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 export PIP_ROOT_USER_ACTION := ignore
@@ -46,16 +49,32 @@ help:  ## list the targets
 run: $(STAMP)  ## set up, then run the example: an order, killed in the middle (ARGS=--interactive asks you)
 	@$(PY) examples/story.py $(ARGS)
 
+# Makes its targets one after the other, says how each went, and stops at the first that fails.
+define in-turn
+	for tier in $(1); do \
+		printf '\n== %s\n' "$$tier"; tier_began=$$(date +%s); \
+		goal=$$tier; [ "$$tier" != chaos ] || goal=chaos-short; \
+		$(MAKE) --no-print-directory "$$goal" || { \
+			printf '\nFAILED: %s, after %d s. Alone: make %s\n' "$$tier" $$(($$(date +%s) - tier_began)) "$$goal"; \
+			exit 1; }; \
+		printf '== %s passed in %d s\n' "$$tier" $$(($$(date +%s) - tier_began)); \
+	done
+endef
+
+# The shell becomes the process that ends the servers, so that a signal to make reaches it. Were make itself named in
+# the recipe, `make -n` would run that, and start servers.
+RUN_TIERS := $(MAKE) --no-print-directory tiers
 .PHONY: test
 test: $(STAMP)  ## set up, then run every check, stopping at the first that fails
 	@set -u; began=$$(date +%s); \
-	for tier in $(STATIC) $(TIERS); do \
-		printf '\n== %s\n' "$$tier"; tier_began=$$(date +%s); \
-		$(MAKE) --no-print-directory "$$tier" || { \
-			printf '\nFAILED: %s, after %d s. Alone: make %s\n' "$$tier" $$(($$(date +%s) - tier_began)) "$$tier"; \
-			exit 1; }; \
-		printf '== %s passed in %d s\n' "$$tier" $$(($$(date +%s) - tier_began)); \
-	done; \
+	$(call in-turn,$(STATIC)); \
+	printf '\n== Postgres and RabbitMQ\n'; \
+	BEGAN=$$began exec $(PY) -m tests.servers run -- $(RUN_TIERS)
+
+.PHONY: tiers
+tiers: $(STAMP)  ## every tier of tests/; a tier that is given no servers starts private ones
+	@set -u; began=$${BEGAN:-$$(date +%s)}; \
+	$(call in-turn,$(TIERS)); \
 	printf '\nPASSED: %s, in %d s\n' "$(STATIC) $(TIERS)" $$(($$(date +%s) - began))
 
 .PHONY: lint
@@ -107,6 +126,10 @@ examples: $(STAMP)  ## every example runs and says what it should
 scenario: $(STAMP)  ## the whole system, as installed
 	@$(PYTEST) tests/scenario $(ARGS)
 
+.PHONY: chaos-short
+chaos-short: $(STAMP)  ## workers, Postgres and RabbitMQ killed while runs go on; three minutes
+	@$(PYTEST) tests/chaos $(ARGS)
+
 .PHONY: fuzz
 fuzz: $(STAMP)  ## the fuzz tests with a million inputs each
 	@TIDEWHEEL_FUZZ_INPUTS=1000000 $(PYTEST) -n 2 --timeout=0 tests/property -k fuzz $(ARGS)
@@ -146,15 +169,17 @@ wheel: $(STAMP)  ## build the sdist and the wheel into dist/
 	@$(PY) -m build --no-isolation --outdir dist
 
 .PHONY: lock
-lock:  ## pin the development environment again (requirements/dev.lock)
+lock:  ## pin all dependencies again (requirements/): to develop, to run, to build a wheel
 	@echo "Resolving the dependencies of pyproject.toml"
 	@rm -rf build/lock && "$(PYTHON)" -m venv build/lock
 	@build/lock/bin/python -m pip install --quiet uv==$(UV_VERSION)
-	@build/lock/bin/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --upgrade --quiet \
-		--generate-hashes --no-emit-index-url --no-annotate --no-header --no-config --no-cache --system-certs \
-		--output-file build/lock/dev.lock
-	@{ head -n 1 requirements/dev.lock; cat build/lock/dev.lock; } > build/lock/headed.lock
-	@mv build/lock/headed.lock requirements/dev.lock && rm -rf build/lock
+	@$(RESOLVE) pyproject.toml --group dev --upgrade --output-file build/lock/dev.lock
+	@$(RESOLVE) pyproject.toml --constraint build/lock/dev.lock --output-file build/lock/runtime.lock
+	@$(RESOLVE) --group build --constraint build/lock/dev.lock --output-file build/lock/build.lock
+	@for name in dev runtime build; do \
+		{ head -n 1 requirements/$$name.lock; cat build/lock/$$name.lock; } > build/lock/headed.lock && \
+		mv build/lock/headed.lock requirements/$$name.lock || exit 1; done
+	@rm -rf build/lock
 
 .PHONY: clean
 clean:  ## remove .venv, caches and build results

@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import uuid
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, Self
 
 from tidewheel.broker.errors import BrokerUnavailable
-from tidewheel.broker.kombu_wire import Target, Wire, WireMessage, our_errors, read_message
+from tidewheel.broker.kombu_types import WireMessage
+from tidewheel.broker.kombu_wire import Target, Wire, our_errors, read_message
 from tidewheel.broker.message import Message
 from tidewheel.journal.errors import TidewheelError
 
@@ -87,12 +87,14 @@ class KombuConsumer:
         self._prefetch = prefetch
         self._loop = asyncio.get_running_loop()
         self._opened = self._loop.create_future()
+        self._stopped = self._loop.create_future()
         self._ended = self._loop.create_future()
         self._arrived: deque[KombuDelivery] = deque()
         self._changed = asyncio.Event()
         self._failure: TidewheelError | None = None
         # Shared with the thread:
         self._settlements: deque[_Settlement] = deque()
+        self._fetches_no_more = False
         self._stopping = False
         self._wire: Wire | None = None
         # The thread's own:
@@ -111,7 +113,7 @@ class KombuConsumer:
         self._interrupt()
         await asyncio.wait([self._ended], timeout=CLOSE_MAX_S)
 
-    def __aiter__(self) -> AsyncIterator[KombuDelivery]:
+    def __aiter__(self) -> Self:
         """Return itself: a consumer is its own iterator."""
         return self
 
@@ -120,12 +122,23 @@ class KombuConsumer:
         while True:
             if self._failure is not None:
                 raise self._failure
+            if self._fetches_no_more:
+                raise StopAsyncIteration
             if self._arrived:
                 delivery = self._arrived.popleft()
                 delivery.seen = True
                 return delivery
             self._changed.clear()
             await self._changed.wait()
+
+    async def stop(self) -> None:
+        """Fetch no more, and give back what was only fetched ahead; what is in hand can still be settled."""
+        self._fetches_no_more = True
+        self._changed.set()
+        self._interrupt()
+        await asyncio.wait(
+            [self._stopped, self._ended], return_when=asyncio.FIRST_COMPLETED, timeout=CLOSE_MAX_S
+        )
 
     def settle(self, settlement: _Settlement) -> None:
         """Let the thread do it. After closing there is nothing to do: the message went back."""
@@ -147,6 +160,10 @@ class KombuConsumer:
     def _have_opened(self) -> None:
         if not self._opened.done():
             self._opened.set_result(None)
+
+    def _have_stopped(self) -> None:
+        if not self._stopped.done():
+            self._stopped.set_result(None)
 
     def _have_ended(self, failure: TidewheelError) -> None:
         self._fail(failure)
@@ -176,7 +193,7 @@ class KombuConsumer:
             with our_errors(self._target):
                 self._drain_until_stopped()
         except TidewheelError as error:
-            failure = error
+            failure = BrokerUnavailable(f"the consumer of {self.queue!r} ended: {error}")
         except Exception as error:  # noqa: BLE001 - whatever it is, the loop has to be told
             _log.exception("the consumer of %r ended by a bug", self.queue)
             failure = BrokerUnavailable(f"the consumer of {self.queue!r} ended by a bug: {error!r}")
@@ -187,13 +204,9 @@ class KombuConsumer:
         wire = self._target.connect()
         try:
             batch: list[KombuDelivery] = []
+            is_stopped = False
             wire.channel.basic_qos(0, self._prefetch, False)  # noqa: FBT003 - AMQP's order
-            wire.channel.basic_consume(
-                queue=self.queue,
-                no_ack=False,
-                callback=lambda raw: batch.append(KombuDelivery(self, raw)),
-                consumer_tag=str(uuid.uuid4()),
-            )
+            wire.consume(self.queue, lambda raw: batch.append(KombuDelivery(self, raw)))
             self._wire = wire
             self._post(self._have_opened)
             while not self._stopping:
@@ -203,6 +216,14 @@ class KombuConsumer:
                     self._post(self._arrive, batch.copy())
                     batch.clear()
                 self._do_settlements(wire)
+                if self._fetches_no_more and not is_stopped:
+                    is_stopped = True
+                    wire.consume_no_more()
+                    self._unsettled.update(dict.fromkeys(batch))  # what came while it was cancelled
+                    batch.clear()
+                    self._give_back_unseen(wire)
+                    self._post(self._have_stopped)
+            self._do_settlements(wire)
             self._give_back_unseen(wire)
         finally:
             self._wire = None
@@ -219,12 +240,9 @@ class KombuConsumer:
                 settle(wire)
 
     def _give_back_unseen(self, wire: Wire) -> None:
-        """Do what was said before closing, and give back what nobody looked at as not delivered.
-
-        The rest goes back when the connection is closed.
-        """
-        self._do_settlements(wire)
+        """Give back what nobody looked at as not delivered. The rest goes back with the connection."""
+        unseen = [delivery for delivery in self._unsettled if not delivery.seen]
         with wire.one_commit():
-            for delivery in self._unsettled:
-                if not delivery.seen:
-                    wire.return_unseen(delivery.tag)
+            for delivery in unseen:
+                del self._unsettled[delivery]
+                wire.return_unseen(delivery.tag)

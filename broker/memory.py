@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import Self
 
 from tidewheel.broker.errors import BrokerUnavailable, Unroutable
 from tidewheel.broker.memory_queues import MemoryQueue, MemoryQueues, Waiting
@@ -64,9 +65,10 @@ class MemoryConsumer:
         self._prefetch = prefetch
         self._held: dict[MemoryDelivery, Waiting] = {}
         self._changed = asyncio.Event()
+        self._stopped = False
         self._closed: str | None = None
 
-    def __aiter__(self) -> AsyncIterator[MemoryDelivery]:
+    def __aiter__(self) -> Self:
         """Return itself: a consumer is its own iterator."""
         return self
 
@@ -78,6 +80,8 @@ class MemoryConsumer:
                 raise BrokerUnavailable(
                     self._closed or f"the queue {self.queue.declared.name!r} is gone; declare it again"
                 )
+            if self._stopped:
+                raise StopAsyncIteration
             if self.queue.waiting and len(self._held) < self._prefetch:
                 delivery = MemoryDelivery(self, self.queues.take(self.queue))
                 self._held[delivery] = delivery.waiting
@@ -87,6 +91,12 @@ class MemoryConsumer:
             # Who has waited longest is woken first, so that idle consumers take turns.
             self.queue.idle.setdefault(self.wake)
             await self._changed.wait()
+
+    async def stop(self) -> None:
+        """Take no more; nothing was fetched ahead."""
+        self._stopped = True
+        self.queue.idle.pop(self.wake, None)
+        self.wake()
 
     def wake(self) -> None:
         """Look again: a message came, a place in the prefetch got free, or it is over."""
@@ -150,7 +160,7 @@ class MemoryBroker:
             raise Unroutable(lost)
 
     @asynccontextmanager
-    async def consume(self, queue: str, *, prefetch: int) -> AsyncIterator[AsyncIterator[MemoryDelivery]]:
+    async def consume(self, queue: str, *, prefetch: int) -> AsyncIterator[MemoryConsumer]:
         """Receive from *queue*; what is unsettled when the block is left goes back to its place."""
         assert prefetch >= 1
         queues = self._open_queues()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote, urlsplit
 
 from tidewheel.journal.errors import InvalidRequest
@@ -12,11 +12,17 @@ if TYPE_CHECKING:
     from tidewheel.broker.memory import MemoryBroker
     from tidewheel.broker.protocol import Broker
 
-#: RabbitMQ in kombu's spellings.
-_RABBITMQ = frozenset({"amqp", "amqps", "pyamqp", "librabbitmq", "qpid"})
+_RABBITMQ = frozenset({"amqp", "amqps"})
 _SQLITE = frozenset({"sqlite", "sqlite3"})
 
 _of_this_process: list[MemoryBroker] = []
+
+
+class BrokerOpener(Protocol):
+    """Opens the broker of a URL: ``open_broker``, or ``open_kombu_broker``."""
+
+    def __call__(self, url: str, *, store_url: str) -> Broker:
+        """Return the broker at *url*."""
 
 
 def open_broker(url: str, *, store_url: str) -> Broker:
@@ -36,8 +42,20 @@ def open_broker(url: str, *, store_url: str) -> Broker:
     if scheme == "embedded":
         return _embedded(_embedded_path(rest, store_url))
     if scheme in _RABBITMQ:
-        raise InvalidRequest(f"RabbitMQ ({scheme}://) is not supported by this release; use embedded://")
+        return _rabbitmq(url)
+    if scheme == "pyamqp":
+        return open_kombu_broker(f"amqp://{rest}", store_url=store_url)
     return _foreign(url, scheme)
+
+
+def open_kombu_broker(url: str, *, store_url: str) -> Broker:
+    """Return the broker at *url* as ``open_broker`` does, but RabbitMQ too through kombu."""
+    if url.partition("://")[0].lower() not in _RABBITMQ:
+        return open_broker(url, store_url=store_url)
+    from tidewheel.broker.kombu_bridge import KombuBroker  # noqa: PLC0415 - kombu takes long to import
+    from tidewheel.broker.kombu_rabbitmq import rabbitmq  # noqa: PLC0415 - as above
+
+    return KombuBroker(rabbitmq(url))
 
 
 def _memory() -> MemoryBroker:
@@ -55,6 +73,14 @@ def _embedded(path: Path) -> Broker:
     from tidewheel.broker.kombu_wire import embedded  # noqa: PLC0415 - as above
 
     return KombuBroker(embedded(path))
+
+
+def _rabbitmq(url: str) -> Broker:
+    """Return the RabbitMQ broker at *url*."""
+    from tidewheel.broker.rabbitmq.address import read_url  # noqa: PLC0415 - aiormq takes long to import
+    from tidewheel.broker.rabbitmq.broker import RabbitBroker  # noqa: PLC0415 - as above
+
+    return RabbitBroker(read_url(url))
 
 
 def _foreign(url: str, scheme: str) -> Broker:

@@ -43,12 +43,28 @@ class Delivery(Protocol):
         """Make it a dead letter, with its reason in the headers."""
 
 
+class Deliveries(Protocol):
+    """What a consumer receives, one after the other."""
+
+    def __aiter__(self) -> AsyncIterator[Delivery]:
+        """Return itself: it is an iterator."""
+
+    async def __anext__(self) -> Delivery:
+        """Wait for the next message. Being cancelled here costs none."""
+
+    async def stop(self) -> None:
+        """Fetch no more, and give back what was only fetched ahead, for others to take.
+
+        The iterator ends. What is in hand can still be settled, until the block is left.
+        """
+
+
 class Broker(Protocol):
     """Queues that several processes share. All methods raise ``BrokerUnavailable``."""
 
     @property
     def lacks(self) -> frozenset[str]:
-        """What of this protocol it cannot do, by word: ``dead-letters``, ``ttl``, ``delivery-limit``."""
+        """What of this protocol it cannot do, by word; ``kombu_transports`` says what each word means."""
 
     async def declare(self, topology: Topology) -> None:
         """Make sure that all of *topology* exists."""
@@ -59,10 +75,11 @@ class Broker(Protocol):
         Raises ``Unroutable`` for those that no queue takes, after the others were taken.
         """
 
-    def consume(self, queue: str, *, prefetch: int) -> AbstractAsyncContextManager[AsyncIterator[Delivery]]:
+    def consume(self, queue: str, *, prefetch: int) -> AbstractAsyncContextManager[Deliveries]:
         """Receive from *queue*, at most *prefetch* unsettled deliveries at a time.
 
-        When the block is left, what was not settled goes back to its place in the queue.
+        When the block is left, what was not settled goes back to its place in the queue. What was only
+        fetched ahead was not delivered and is not counted; that may go to the end of the queue.
         """
 
     async def depth(self, queue: str) -> int:

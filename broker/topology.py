@@ -27,12 +27,16 @@ class Exchange(msgspec.Struct, frozen=True):
 class Queue(msgspec.Struct, frozen=True, kw_only=True):
     """A durable queue, first in first out.
 
+    ``kind`` is RabbitMQ's: a ``quorum`` queue is replicated and counts deliveries; a ``classic`` one is cheap
+    to make and to lose, and keeps to no ``delivery_limit``. Other brokers have one kind and no need of two.
+
     A message that comes back from its delivery number ``delivery_limit``, was buried, or waited
     longer than ``ttl_s`` goes to ``dead_letter_queue``, or is dropped where there is none. A queue that
     nobody consumed for ``expires_s`` seconds is deleted.
     """
 
     name: str
+    kind: Literal["quorum", "classic"] = "quorum"
     delivery_limit: int | None = None
     dead_letter_queue: str | None = None
     ttl_s: float | None = None
@@ -114,6 +118,7 @@ def sticky_topology(namespace: str, worker: str, fallback: str) -> Topology:
         queues=(
             Queue(
                 name=sticky_queue(worker),
+                kind="classic",
                 dead_letter_queue=work_queue(namespace, fallback),
                 ttl_s=STICKY_TTL_S,
                 expires_s=20 * STICKY_TTL_S,
@@ -124,4 +129,4 @@ def sticky_topology(namespace: str, worker: str, fallback: str) -> Topology:
 
 def reply_topology(client: str) -> Topology:
     """A client's queue of replies; it goes away with the client."""
-    return Topology(queues=(Queue(name=reply_queue(client), ttl_s=60.0, expires_s=600.0),))
+    return Topology(queues=(Queue(name=reply_queue(client), kind="classic", ttl_s=60.0, expires_s=600.0),))

@@ -22,6 +22,7 @@ from tidewheel.sdk.client import Client
 from tidewheel.sdk.connection import Connection
 from tidewheel.sdk.limits import Limits
 from tidewheel.sdk.settings import ConnectionSettings
+from tidewheel.sdk.store_settings import PostgresSettings
 from tidewheel.store.opening import open_store
 from tidewheel.store.protocol import Store
 from tidewheel.store.urls import SqliteUrl, parse_url
@@ -97,7 +98,8 @@ async def opened_store(settings: ConnectionSettings, *, create: bool, auto_migra
     """
     if not create:
         require_store(settings)
-    return await open_store(settings.store, auto_migrate=auto_migrate)
+    postgres = PostgresSettings.from_environment().config()
+    return await open_store(settings.store, auto_migrate=auto_migrate, postgres=postgres)
 
 
 def require_store(settings: ConnectionSettings) -> None:

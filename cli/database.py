@@ -13,17 +13,18 @@ from tidewheel.cli.listing import every_run
 from tidewheel.cli.timeline.text import counted
 from tidewheel.sdk.settings import ConnectionSettings
 from tidewheel.store import migrations
-from tidewheel.store.urls import SqliteUrl, parse_url
+from tidewheel.store.revision import ROLES
+from tidewheel.store.urls import MemoryUrl, PostgresUrl, SqliteUrl, parse_url
 
 _MIB = 1024 * 1024
 #: The log beside the file holds what was committed and not moved into it yet.
 _LOGS = ("", "-wal")
 
 
-def migrate(store: str | None, *, as_json: bool) -> ExitCode:
+def migrate(store: str | None, *, roles: bool, as_json: bool) -> ExitCode:
     """Bring the store to the newest schema, and print what was applied."""
     settings = Where(store=store).settings()
-    applied = migrations.migrate(settings.store)
+    applied = migrations.migrate(settings.store, roles=roles)
     found = migrations.schema_status(settings.store)
     if as_json:
         output.emit_json({"store": shown(settings.store), "revision": found.current, "applied": applied})
@@ -31,6 +32,8 @@ def migrate(store: str | None, *, as_json: bool) -> ExitCode:
         output.say(f"{shown(settings.store)}: applied {', '.join(applied)}")
     else:
         output.say(f"{shown(settings.store)}: schema {found.current} is up to date")
+    if roles and not as_json:
+        output.say(f"roles: {', '.join(ROLES)}; grant them to the users that log in")
     return ExitCode.OK
 
 
@@ -49,11 +52,11 @@ def status(where: Where, *, as_json: bool) -> ExitCode:
 async def _status(where: Where, settings: ConnectionSettings) -> dict[str, Any]:
     parsed = parse_url(settings.store)
     found: dict[str, Any] = {"store": shown(settings.store), "namespace": settings.namespace}
-    if isinstance(parsed, SqliteUrl):
+    if not isinstance(parsed, MemoryUrl):
         require_store(settings)
-        schema = migrations.schema_status(settings.store)
+        schema = await asyncio.to_thread(migrations.schema_status, settings.store)
         found |= {"revision": schema.current, "newest": schema.newest, "up_to_date": schema.is_current}
-        found["size_bytes"] = size_of(parsed.path)
+        found["size_bytes"] = await asyncio.to_thread(_size, parsed)
         if not schema.is_current:
             return found
     else:
@@ -69,6 +72,14 @@ async def _counts(where: Where) -> dict[str, int]:
             counts["ended" if record.ended else "open"] += 1
             counts["parked"] += record.parked is not None
     return counts
+
+
+def _size(url: SqliteUrl | PostgresUrl) -> int:
+    if isinstance(url, SqliteUrl):
+        return size_of(url.path)
+    from tidewheel.store.postgres.migrating import size_of_tables  # noqa: PLC0415 - only when it is used
+
+    return size_of_tables(url.url)
 
 
 def size_of(path: Path) -> int:

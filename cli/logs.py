@@ -19,6 +19,8 @@ from tidewheel.cli import output
 
 #: Libraries that talk too much below this level.
 _CHATTY: Final = ("kombu", "amqp", "alembic", "sqlalchemy", "asyncio")
+#: Libraries whose warnings ours say better, in one sentence and without a traceback.
+_MUTE: Final = ("aio_pika", "aiormq")
 LEVELS: Final = ("debug", "info", "warning", "error")
 
 
@@ -101,12 +103,14 @@ def of_a_command(*, as_json: bool) -> Iterator[None]:
 @contextlib.contextmanager
 def _installed(handler: logging.Handler, level: str) -> Iterator[None]:
     root = logging.getLogger()
-    before = {name: logging.getLogger(name).level for name in _CHATTY}
+    before = {name: logging.getLogger(name).level for name in (*_CHATTY, *_MUTE)}
     level_before = root.level
     root.addHandler(handler)
     root.setLevel(level)
     for name in _CHATTY:
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
+    for name in _MUTE:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         yield
     finally:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
-from tidewheel.broker.opening import open_broker
+from tidewheel.broker.opening import BrokerOpener, open_broker
 from tidewheel.broker.protocol import Broker
 from tidewheel.journal.ids import check_name, check_run_id
 from tidewheel.sdk.connection import Connection
@@ -22,6 +22,7 @@ from tidewheel.sdk.handle import Handle
 from tidewheel.sdk.limits import Limits
 from tidewheel.sdk.settings import ConnectionSettings
 from tidewheel.sdk.starting import start_of
+from tidewheel.sdk.store_settings import PostgresSettings
 from tidewheel.store.append import Append, Await
 from tidewheel.store.opening import open_store
 from tidewheel.store.protocol import RunFilter, Store
@@ -50,11 +51,13 @@ class Client:
         *,
         limits: Limits | None = None,
         token_bytes: Callable[[int], bytes] = secrets.token_bytes,
+        broker_opener: BrokerOpener = open_broker,
     ) -> Self:
         """Connect to *store* and *broker*: URLs, else ``TIDEWHEEL_*``, else the embedded default.
 
         Objects are used as they are and stay the caller's to close. The store has to be there;
-        a broker that is away only makes things slower. *token_bytes* gives chance.
+        a broker that is away only makes things slower. *token_bytes* gives chance; *broker_opener* opens
+        the broker's URL.
         """
         settings = ConnectionSettings.from_environment(
             store=store if isinstance(store, str) else None,
@@ -64,12 +67,14 @@ class Client:
         limits = limits or Limits.from_environment()
         async with contextlib.AsyncExitStack() as opened:
             if store is None or isinstance(store, str):
-                the_store = await open_store(settings.store)
+                the_store = await open_store(
+                    settings.store, postgres=PostgresSettings.from_environment().config()
+                )
                 opened.push_async_callback(the_store.close)
             else:
                 the_store = store
             if broker is None or isinstance(broker, str):
-                the_broker = open_broker(settings.broker, store_url=settings.store)
+                the_broker = broker_opener(settings.broker, store_url=settings.store)
                 opened.push_async_callback(the_broker.close)
             else:
                 the_broker = broker

@@ -29,8 +29,11 @@ logger = logging.getLogger("tidewheel.client")
 
 #: A commit whose reply was lost is repeated after these many seconds; then the caller is told.
 REPEAT_PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
-#: A broker that takes longer than this to take a hint does not hold up the caller.
-HINT_TIMEOUT_S = 5.0
+#: A broker that takes longer than this to take a hint does not hold up the caller: the keeper gives it soon.
+HINT_TIMEOUT_S = 2.0
+#: One that failed is left alone for ten times as long as that took, at most this long: callers that come
+#: meanwhile are not held up at all.
+HINT_PAUSE_MAX_S = 5.0
 
 #: Crockford's base 32, in lower case: sorts as the number does, and has no i, l, o, u.
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -61,6 +64,8 @@ class Connection:
         self._epoch_s = now.timestamp() - self._loop.time()
         self.replies = Replies(broker, self.token())
         self._is_hinting = True
+        #: The moment from which hints are worth trying.
+        self._hint_from_s = 0.0
         self._closed = False
 
     def token(self) -> str:
@@ -105,8 +110,12 @@ class Connection:
     async def _publish(self, answer: Appended) -> None:
         """Publish what *answer* owes, as far as that can be done; say so once where it cannot."""
         wanted = publications(answer, own_queue=self.replies.queue)
-        if not wanted:
+        began_s = self._loop.time()
+        if not wanted or began_s < self._hint_from_s:
             return
+        if not self._is_hinting:
+            # Whoever comes while this one tries again does not wait beside it.
+            self._hint_from_s = began_s + HINT_TIMEOUT_S
         try:
             async with asyncio.timeout(HINT_TIMEOUT_S):
                 await self._publish_or_declare(wanted, sorted({hint.queue for hint in answer.hints}))
@@ -116,8 +125,13 @@ class Connection:
                 logger.warning(
                     "the work is stored, but no worker was told: %s; the keeper will tell one", why
                 )
+            now_s = self._loop.time()
+            self._hint_from_s = now_s + min(10 * (now_s - began_s), HINT_PAUSE_MAX_S)
             self._is_hinting = False
         else:
+            if not self._is_hinting:
+                logger.info("workers are told again")
+            self._hint_from_s = began_s
             self._is_hinting = True
 
     async def _publish_or_declare(self, wanted: Sequence[Publication], queues: Sequence[str]) -> None:

@@ -12,7 +12,8 @@ A class of settings says everything about its keys in one place, and is a frozen
 ``from_environment`` reads one, refusing what cannot work and saying what to write instead;
 ``settings_page`` writes ``docs/configuration.md`` from the same classes. Fields may be text, whole
 numbers, numbers, booleans, tuples of text (a list with commas), and any of these or None.
-A variable that is set to nothing counts as not set.
+A variable that is set to nothing counts as not set. What may hold a password can be kept in a file
+instead, which ``<variable>_FILE`` names: everybody who may look at a process sees its environment.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import os
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Final, Self, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -35,6 +37,8 @@ _TRUE: Final = frozenset({"1", "true"})
 _FALSE: Final = frozenset({"0", "false"})
 #: An error quotes at most this much of what it refuses.
 _SHOWN_MAX: Final = 80
+#: A file that holds one setting is shorter than this.
+_FILE_MAX_BYTES: Final = 65_536
 
 
 class Unit(enum.Enum):
@@ -52,7 +56,7 @@ class Key:
     """A setting's variable, what it means, and what it may be.
 
     ``least`` and ``most`` bound a number; ``check`` refuses a value with ``InvalidRequest``. A
-    ``secret`` may hold a password: errors do not quote it.
+    ``secret`` may hold a password: errors do not quote it, and it may be kept in a file.
     """
 
     variable: str
@@ -62,6 +66,11 @@ class Key:
     most: float | None = None
     check: Callable[[Any], object] | None = None
     secret: bool = False
+
+    @property
+    def file_variable(self) -> str | None:
+        """The variable that names a file with the value, for what may hold a password."""
+        return f"{self.variable}_FILE" if self.secret else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +104,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         found = os.environ if environ is None else environ
         values: dict[str, Any] = {}
         for field in known.values():
-            passed, text = overrides.get(field.name), found.get(field.key.variable, "").strip()
+            passed = overrides.get(field.name)
             if passed is not None:
                 values[field.name] = passed
-            elif text:
+                continue
+            variable, text = _found(field.key, found)
+            if text:
                 value = values[field.name] = _parsed(field, text)
-                _check(field, value, field.key.variable)
+                _check(field, value, variable)
         return cls(**values)
 
 
@@ -123,6 +134,38 @@ def _field(name: str, hint: Any, default: Any) -> Field:
 
 
 # Reading text
+
+
+def _found(key: Key, environ: Mapping[str, str]) -> tuple[str, str]:
+    """Return the variable that says what the setting is, and what it or its file says; "" for nothing."""
+    text = environ.get(key.variable, "").strip()
+    file = environ.get(key.file_variable, "").strip() if key.file_variable else ""
+    if not file or key.file_variable is None:
+        return key.variable, text
+    if text:
+        raise InvalidRequest(f"{key.variable} and {key.file_variable} are both set; leave one of them out")
+    return key.file_variable, _read(key.file_variable, file)
+
+
+def _read(variable: str, name: str) -> str:
+    """Return what the file called *name* holds, which is never quoted."""
+    try:
+        with Path(name).open("rb") as file:
+            content = file.read(_FILE_MAX_BYTES + 1)
+    except (OSError, ValueError) as problem:
+        why = getattr(problem, "strerror", None) or str(problem)
+        raise InvalidRequest(f"{variable}: {name!r} cannot be read: {why}") from None
+    if len(content) > _FILE_MAX_BYTES:
+        raise InvalidRequest(
+            f"{variable}: {name!r} has more than {_FILE_MAX_BYTES:,} bytes; is it the right file?"
+        )
+    try:
+        text = content.decode().strip()
+    except UnicodeDecodeError:
+        raise InvalidRequest(f"{variable}: {name!r} is not text in UTF-8") from None
+    if not text:
+        raise InvalidRequest(f"{variable}: {name!r} is empty; write the value into it")
+    return text
 
 
 def _parsed(field: Field, text: str) -> Any:
@@ -212,8 +255,14 @@ def _check_url(text: str) -> None:
         raise InvalidRequest("this is no URL; write something like sqlite:///tidewheel.db or embedded://")
 
 
+#: Words of our own in the names of queues and exchanges: a namespace's queues would be taken for others.
+_RESERVED: Final = frozenset({"work", "sticky", "reply", "poison", "commands", "events", "alerts"})
+
+
 def _check_namespace(text: str) -> None:
     check_name(text, "namespace")
+    if text in _RESERVED:
+        raise InvalidRequest(f"namespace {text!r} is a word in our own queues' names; take another")
 
 
 class ConnectionSettings(Settings, frozen=True, kw_only=True):

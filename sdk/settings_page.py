@@ -8,24 +8,26 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from tidewheel.journal.wording import code, said, table
 from tidewheel.sdk.limits import Limits
 from tidewheel.sdk.settings import ConnectionSettings, Field, Settings, Unit, fields_of
+from tidewheel.sdk.store_settings import PostgresSettings
 
 INTRO: Final = """\
 # Configuration
 
 A flag or an argument comes first, then the environment variable, then the default. Durations are in
 seconds; switches are `1` or `0`, `true` or `false`; lists have commas between. A variable that is set to
-nothing counts as not set. A value that cannot work is refused at the start, by name.
+nothing counts as not set. A value that cannot work is refused at the start, by name. What may hold a
+password can be kept in a file that the variable with `_FILE` names; it is read once, at the start.
 
 This page is generated from the code, by `make docs`.
 """
 #: The settings of clients, which every other process reads too.
-CLASSES: Final[tuple[type[Settings], ...]] = (ConnectionSettings, Limits)
+CLASSES: Final[tuple[type[Settings], ...]] = (ConnectionSettings, PostgresSettings, Limits)
 
 _KIB: Final = 1024
 
@@ -36,8 +38,16 @@ def document(classes: Iterable[type[Settings]]) -> str:
 
 
 def _section(cls: type[Settings]) -> str:
-    rows = [[code(field.key.variable), _default(field), field.key.meaning] for field in fields_of(cls)]
+    rows = [row for field in fields_of(cls) for row in _rows(field)]
     return f"## {_heading(cls)}\n\n{said(cls)}\n\n{table(['key', 'default', 'meaning'], rows)}"
+
+
+def _rows(field: Field) -> Iterator[list[str]]:
+    """Yield the row of a setting, and one for the file that may hold it."""
+    key = field.key
+    yield [code(key.variable), _default(field), key.meaning]
+    if key.file_variable:
+        yield [code(key.file_variable), "none", f"A file that holds {code(key.variable)}, in place of it."]
 
 
 def _heading(cls: type[Settings]) -> str:

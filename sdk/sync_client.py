@@ -2,125 +2,42 @@
 
 One thread in the background runs an event loop with an ordinary ``Client`` in it; every verb is that
 client's verb, waited for. So it may be used from any thread, from several at once, and where an event
-loop is running, which it then blocks. It is not carried over a fork: connect in the new process.
+loop is running, which it then blocks. Each process has its own: see ``per_process``. Hints go through
+kombu, whatever the broker: over AMQP confirmed, from a pool of connections.
 """
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
-import os
-import threading
-from collections.abc import Awaitable, Callable, Coroutine
+import re
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, overload
 
+from tidewheel.broker.opening import open_kombu_broker
 from tidewheel.broker.protocol import Broker
-from tidewheel.journal.errors import InvalidRequest
 from tidewheel.journal.events import Entry
 from tidewheel.journal.public import PublicEvent
 from tidewheel.journal.snapshot import RunSnapshot
 from tidewheel.sdk.client import Client
 from tidewheel.sdk.durations import Duration
 from tidewheel.sdk.handle import Handle
+from tidewheel.sdk.loop_thread import LoopThread
+from tidewheel.sdk.per_process import PerProcess
+from tidewheel.sdk.settings import ConnectionSettings
 from tidewheel.store.protocol import Store
 from tidewheel.store.records import RunRecord
 
 R = TypeVar("R")
-T = TypeVar("T")
-
-#: How long closing waits for the thread to end.
-CLOSE_TIMEOUT_S = 10.0
-
-_CLOSED = "this client was closed; connect another one"
-
-
-class LoopThread:
-    """An event loop in a thread of its own, to which other threads hand coroutines."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._process = os.getpid()
-        self._open = True
-        self._lock = threading.Lock()
-        # A process that ends without closing its client must not hang.
-        self._thread = threading.Thread(target=self._run, name="tidewheel-client", daemon=True)
-        self._thread.start()
-
-    def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run *work* in the loop and wait for it. Being interrupted, as by Ctrl-C, cancels it."""
-        try:
-            future = self._submitted(work)
-        except BaseException:
-            work.close()
-            raise
-        try:
-            return future.result()
-        except concurrent.futures.CancelledError:
-            raise InvalidRequest(_CLOSED) from None
-        except BaseException:
-            future.cancel()
-            raise
-
-    def _submitted(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        problem = self._unusable()
-        if problem is not None:
-            raise InvalidRequest(problem)
-        with self._lock:  # so that nothing is handed over to a loop that is about to stop
-            if not self._open:
-                raise InvalidRequest(_CLOSED)
-            return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-    def close(self) -> None:
-        """End the loop and its thread. May be called twice."""
-        if os.getpid() != self._process:
-            return  # the thread stayed in the process that was forked
-        with self._lock:
-            if not self._open:
-                return
-            self._open = False
-            self._loop.call_soon_threadsafe(self._loop.stop)
-        if threading.current_thread() is not self._thread:
-            self._thread.join(CLOSE_TIMEOUT_S)
-
-    @property
-    def is_usable(self) -> bool:
-        """Whether work can be handed over, from here and now."""
-        return self._open and self._unusable() is None
-
-    def _unusable(self) -> str | None:
-        if os.getpid() != self._process:
-            return "this client was connected before a fork; connect another one in this process"
-        if threading.current_thread() is self._thread:
-            return "a SyncClient cannot be used in its own thread: it would wait for itself; use Client there"
-        return None
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-        finally:
-            _cancel_all(self._loop)
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-            self._loop.close()
-
-
-def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
-    """Cancel what is still running, and let it end."""
-    tasks = asyncio.all_tasks(loop)
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+#: Stores and brokers that live in the process or in files of SQLite.
+_NEARBY = frozenset({"embedded", "memory", "sqlite", "sqlite3"})
 
 
 class SyncClient:
     """``Client`` for blocking code: the same verbs, from any thread."""
 
-    def __init__(self, client: Client, thread: LoopThread) -> None:
-        """Use *client*, which lives in *thread*. ``connect`` is how users make one."""
-        self._client = client
-        self._thread = thread
+    def __init__(self, clients: PerProcess) -> None:
+        """Use *clients*. ``connect`` and ``lazy`` are how users make one."""
+        self._clients = clients
 
     @classmethod
     def connect(
@@ -130,20 +47,26 @@ class SyncClient:
         namespace: str | None = None,
     ) -> Self:
         """Connect as ``Client.connect`` does."""
-        thread = LoopThread()
+        clients = _clients(store, broker, namespace)
         try:
-            return cls(thread.call(Client.connect(store, broker, namespace)), thread)
+            clients.here().call(_nothing)
         except BaseException:
-            thread.close()
+            clients.close()
             raise
+        return cls(clients)
+
+    @classmethod
+    def lazy(cls, store: str | None = None, broker: str | None = None, namespace: str | None = None) -> Self:
+        """Return a client that connects when it is first used, in each process anew.
+
+        This is for a module of a web application: importing it touches nothing, and servers may fork as
+        they like. The environment is read when it connects.
+        """
+        return cls(_clients(store, broker, namespace))
 
     def close(self) -> None:
         """Let go of everything; whoever waits for a result is told. May be called twice."""
-        try:
-            if self._thread.is_usable:
-                self._thread.call(self._client.close())
-        finally:
-            self._thread.close()
+        self._clients.close()
 
     def __enter__(self) -> Self:
         return self
@@ -154,16 +77,20 @@ class SyncClient:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<SyncClient of namespace {self.namespace!r}>"
+        return "<SyncClient>"
 
     @property
     def namespace(self) -> str:
         """The namespace whose runs this client sees."""
-        return self._client.namespace
+
+        async def namespace(client: Client) -> str:
+            return client.namespace
+
+        return self._clients.here().call(namespace)
 
     def listen(self) -> bool:
         """As ``Client.listen``."""
-        return self._thread.call(self._client.listen())
+        return self._clients.here().call(Client.listen)
 
     @overload
     def start(
@@ -185,11 +112,18 @@ class SyncClient:
     ) -> SyncHandle[Any]: ...
     def start(self, workflow: Any, *args: Any, **options: Any) -> SyncHandle[Any]:
         """As ``Client.start``."""
-        return SyncHandle(self._thread.call(self._client.start(workflow, *args, **options)), self._thread)
+        here = self._clients.here()
+        handle = here.call(lambda client: client.start(workflow, *args, **options))
+        return SyncHandle(handle, here.thread)
 
     def handle(self, run_id: str) -> SyncHandle[Any]:
         """As ``Client.handle``."""
-        return SyncHandle(self._client.handle(run_id), self._thread)
+
+        async def handle(client: Client) -> Handle[Any]:
+            return client.handle(run_id)
+
+        here = self._clients.here()
+        return SyncHandle(here.call(handle), here.thread)
 
     def runs(
         self,
@@ -202,15 +136,36 @@ class SyncClient:
         before: bytes | None = None,
     ) -> list[RunRecord]:
         """As ``Client.runs``."""
-        listing = self._client.runs(
-            workflow=workflow,
-            status=status,
-            open_only=open_only,
-            parked_only=parked_only,
-            limit=limit,
-            before=before,
+        return self._clients.here().call(
+            lambda client: client.runs(
+                workflow=workflow,
+                status=status,
+                open_only=open_only,
+                parked_only=parked_only,
+                limit=limit,
+                before=before,
+            )
         )
-        return self._thread.call(listing)
+
+
+def _clients(store: str | Store | None, broker: str | Broker | None, namespace: str | None) -> PerProcess:
+    """Return the clients of these places, none of them connected yet."""
+
+    async def connect() -> Client:
+        return await Client.connect(store, broker, namespace, broker_opener=open_kombu_broker)
+
+    def survives_fork() -> bool:
+        if not isinstance(store, str | None) or not isinstance(broker, str | None):
+            return False
+        settings = ConnectionSettings.from_environment(store=store, broker=broker)
+        schemes = {re.split("[+:]", url.lower())[0] for url in (settings.store, settings.broker)}
+        return not schemes & _NEARBY
+
+    return PerProcess(connect, survives_fork=survives_fork)
+
+
+async def _nothing(_: Client) -> None:
+    """Be called, which connects."""
 
 
 class SyncHandle(Generic[R]):

@@ -211,7 +211,7 @@ class MemoryStore:
             assert not breaches, f"{run.run_id} breaks {breaches[:3]}"
 
     @contextlib.asynccontextmanager
-    async def transaction(self) -> AsyncIterator[MemoryTransaction]:
+    async def transaction(self, *, is_async: bool = False) -> AsyncIterator[MemoryTransaction]:  # noqa: ARG002 - SQLite blocks
         """Lend an in-memory SQLite database, so that transactional steps can be tested."""
         if self._users_tables is None:
             self._users_tables = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
@@ -380,6 +380,10 @@ class MemoryStore:
         for key in old[:limit]:
             self.rows.forget(key)
         return len(old[:limit])
+
+    async def tend(self, namespace: str, *, ended_before: dt.datetime | None) -> int:  # noqa: ARG002 - as the protocol has it
+        """There is nothing to do for dicts."""
+        return 0
 
     def _has_children(self, run: RunRecord) -> bool:
         """Tell whether one of a root run's tree is there: its id begins with the root's."""

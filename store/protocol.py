@@ -102,8 +102,11 @@ class Store(Protocol):
         Raises ``CommitUnknown`` where the commit may or may not have happened.
         """
 
-    def transaction(self) -> AbstractAsyncContextManager[Transaction]:
-        """Begin a transactional step; leaving the block without a commit rolls everything back."""
+    def transaction(self, *, is_async: bool = False) -> AbstractAsyncContextManager[Transaction]:
+        """Begin a transactional step; leaving the block without a commit rolls everything back.
+
+        *is_async*: the user's code awaits its statements, where the store has such a connection.
+        """
 
     # Reading
 
@@ -149,6 +152,12 @@ class Store(Protocol):
         """Delete at most *limit* runs that ended before then, and all that is theirs; return how many.
 
         A run goes after its children: started again under its id, it would meet the old ones.
+        """
+
+    async def tend(self, namespace: str, *, ended_before: dt.datetime | None) -> int:
+        """Do what the database itself needs from time to time, such as partitions for the coming time.
+
+        Where that deletes runs, they are of *namespace* and ended before then; return how many.
         """
 
     async def close(self) -> None:

@@ -8,7 +8,10 @@ Every table begins with ``tidewheel_``, since a transactional step has the users
 database. Every key leads with the run, so that what belongs to a run sits together. There are no
 foreign keys: rows are written by the ledger under the run's lock, and deleted with the run.
 
-The hot path does not use this module; it executes the statements in ``sqlite/sql``.
+On Postgres the journal is partitioned by ranges of run keys, that is by age; its partitions are made by
+functions in the database, and are not in here.
+
+The hot path does not use this module; it executes the statements in ``sqlite/sql`` and ``postgres/sql``.
 """
 
 from __future__ import annotations
@@ -38,6 +41,8 @@ VERSION_TABLE = "tidewheel_version"
 metadata = MetaData()
 
 Moment = BigInteger
+#: Compared byte by byte, on both databases: a run's children are a range of names.
+Name = Text().with_variant(Text(collation="C"), "postgresql")
 
 
 def _partial(condition: str) -> dict[str, Any]:
@@ -49,14 +54,14 @@ runs = Table(
     "tidewheel_runs",
     metadata,
     Column("run_key", LargeBinary, nullable=False),
-    Column("namespace", Text, nullable=False),
-    Column("run_id", Text, nullable=False),
-    Column("workflow", Text, nullable=False),
+    Column("namespace", Name, nullable=False),
+    Column("run_id", Name, nullable=False),
+    Column("workflow", Name, nullable=False),
     Column("version", Text, nullable=False),
     Column("digest", Text, nullable=False),
     Column("queue", Text, nullable=False),
     Column("parent_key", LargeBinary),
-    Column("idempotency_key", Text),
+    Column("idempotency_key", Name),
     Column("phase", Text, nullable=False),
     Column("cancelling", Boolean, nullable=False),
     Column("paused", Boolean, nullable=False),
@@ -121,6 +126,7 @@ events = Table(
     CheckConstraint("run_seq >= 0", name="tidewheel_events_seq"),
     CheckConstraint("prev_seq IS NULL OR prev_seq < run_seq", name="tidewheel_events_prev_seq"),
     CheckConstraint("(public_key IS NULL) = (public IS NULL)", name="tidewheel_events_public"),
+    postgresql_partition_by="RANGE (run_key)",
     sqlite_with_rowid=False,
 )
 Index(
@@ -136,7 +142,7 @@ steps = Table(
     "tidewheel_steps",
     metadata,
     Column("run_key", LargeBinary, nullable=False),
-    Column("path", Text, nullable=False),
+    Column("path", Name, nullable=False),
     Column("kind", Text, nullable=False),
     Column("function_name", Text, nullable=False),
     Column("queue", Text, nullable=False),
@@ -145,7 +151,7 @@ steps = Table(
     Column("attempt", BigInteger, nullable=False),
     Column("scheduled_seq", BigInteger, nullable=False),
     Column("scheduled_at", Moment, nullable=False),
-    Column("owner", Text),
+    Column("owner", Name),
     Column("abandoned", Boolean, nullable=False),
     Column("due_at", Moment),
     Column("hints", Integer, nullable=False),
@@ -153,7 +159,7 @@ steps = Table(
     Column("close_by", Moment),
     Column("heartbeat_s", Float),
     Column("beat", LargeBinary),
-    Column("step_id", Text, nullable=False),
+    Column("step_id", Name, nullable=False),
     Column("key_part", Text, nullable=False),
     Column("logical_attempt", BigInteger, nullable=False),
     Column("started_id", Text),
@@ -177,7 +183,7 @@ timers = Table(
     "tidewheel_timers",
     metadata,
     Column("run_key", LargeBinary, nullable=False),
-    Column("path", Text, nullable=False),
+    Column("path", Name, nullable=False),
     Column("fire_at", Moment, nullable=False),
     Column("due_at", Moment, nullable=False),
     PrimaryKeyConstraint("run_key", "path", name="tidewheel_timers_pk"),
@@ -191,8 +197,8 @@ promises = Table(
     "tidewheel_promises",
     metadata,
     Column("run_key", LargeBinary, nullable=False),
-    Column("name", Text, nullable=False),
-    Column("path", Text, nullable=False),
+    Column("name", Name, nullable=False),
+    Column("path", Name, nullable=False),
     Column("resolved", Boolean, nullable=False),
     PrimaryKeyConstraint("run_key", "name", name="tidewheel_promises_pk"),
     sqlite_with_rowid=False,
@@ -203,7 +209,7 @@ facts_seen = Table(
     "tidewheel_facts_seen",
     metadata,
     Column("run_key", LargeBinary, nullable=False),
-    Column("fact", Text, nullable=False),
+    Column("fact", Name, nullable=False),
     PrimaryKeyConstraint("run_key", "fact", name="tidewheel_facts_seen_pk"),
     sqlite_with_rowid=False,
 )
@@ -213,7 +219,7 @@ step_ids = Table(
     "tidewheel_step_ids",
     metadata,
     Column("run_key", LargeBinary, nullable=False),
-    Column("step_id", Text, nullable=False),
+    Column("step_id", Name, nullable=False),
     Column("attempt", BigInteger, nullable=False),
     PrimaryKeyConstraint("run_key", "step_id", name="tidewheel_step_ids_pk"),
     CheckConstraint("attempt >= 1", name="tidewheel_step_ids_attempt"),
@@ -243,8 +249,8 @@ Index("tidewheel_outbox_due", outbox.c.due_at)
 workers = Table(
     "tidewheel_workers",
     metadata,
-    Column("worker_id", Text, nullable=False),
-    Column("namespace", Text, nullable=False),
+    Column("worker_id", Name, nullable=False),
+    Column("namespace", Name, nullable=False),
     Column("host", Text, nullable=False),
     Column("pid", BigInteger, nullable=False),
     Column("began", Text, nullable=False),

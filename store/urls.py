@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
 from tidewheel.journal.errors import InvalidRequest
 
-_FORMS = "sqlite:///relative.db, sqlite:////absolute.db or memory://"
+_FORMS = "postgresql://user@host/database, sqlite:///relative.db, sqlite:////absolute.db or memory://"
 
 
 class MemoryUrl(msgspec.Struct, frozen=True):
@@ -23,7 +23,13 @@ class SqliteUrl(msgspec.Struct, frozen=True):
     path: Path
 
 
-def parse_url(url: str) -> MemoryUrl | SqliteUrl:
+class PostgresUrl(msgspec.Struct, frozen=True):
+    """A store in a Postgres database; ``url`` may hold a password."""
+
+    url: str
+
+
+def parse_url(url: str) -> MemoryUrl | SqliteUrl | PostgresUrl:
     """Return what *url* names; ``InvalidRequest`` says what is wrong with it."""
     scheme, separator, rest = url.partition("://")
     scheme = scheme.lower()
@@ -35,8 +41,12 @@ def parse_url(url: str) -> MemoryUrl | SqliteUrl:
         return MemoryUrl()
     if scheme in ("sqlite", "sqlite3"):
         return _sqlite(url, rest)
-    if scheme.partition("+")[0] in ("postgres", "postgresql"):
-        raise InvalidRequest(f"this release keeps journals in SQLite or in memory, not in Postgres: {_FORMS}")
+    if scheme in ("postgres", "postgresql", "postgresql+psycopg"):
+        return _postgres(url, rest)
+    if scheme.startswith(("postgres+", "postgresql+")):
+        raise InvalidRequest(
+            f"the store has its own driver for Postgres; write postgresql:// for {scheme}://"
+        )
     raise InvalidRequest(f"{scheme}:// is not a store of this release; write {_FORMS}")
 
 
@@ -54,6 +64,19 @@ def _sqlite(url: str, rest: str) -> SqliteUrl:
     if "\0" in name:
         raise InvalidRequest(f"{shown!r}: a file's name has no NUL")
     return SqliteUrl(Path(name))
+
+
+def _postgres(url: str, rest: str) -> PostgresUrl:
+    if "#" in rest:
+        raise InvalidRequest(f"{_shown(url)!r}: write # in a name or password as %23")
+    try:
+        parts = urlsplit(f"postgresql://{rest}")
+        _ = parts.port
+    except ValueError:  # whose text may repeat a part of the password
+        raise InvalidRequest(f"{_shown(url)!r} is no URL: look at its host and port") from None
+    if not parts.path.strip("/") and "dbname=" not in parts.query:
+        raise InvalidRequest(f"{_shown(url)!r} names no database; write postgresql://user@host/database")
+    return PostgresUrl(f"postgresql://{rest}")
 
 
 def _shown(url: str) -> str:

@@ -177,10 +177,16 @@ class Keeper:
         await self._parked.retry(alive)
 
     async def _keep_retention(self) -> None:
-        """Delete what ended long ago, a batch at a time."""
+        """Let the store see to itself, then delete what ended long ago, a batch at a time."""
         if not self.config.retention_days:
+            await self._store.tend(self._namespace, ended_before=None)
             return
         before = await self._store.now() - dt.timedelta(days=self.config.retention_days)
+        count = await self._store.tend(self._namespace, ended_before=before)
+        if count:
+            logger.info(
+                "deleted %d runs with their partitions, all ended before %s", count, before.isoformat()
+            )
         while True:
             count = await self._store.purge(self._namespace, ended_before=before, limit=self.config.batch)
             if count:

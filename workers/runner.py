@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -205,10 +206,12 @@ class Runner:
     async def _in_transaction(self, attempt: Attempt, place: Place | None) -> ev.Result | Committed:
         """Execute a step whose own writes commit with its result, or not at all."""
         limit_s = limit_of(attempt.event, attempt.elapsed)
+        assert attempt.definition is not None
+        is_async = inspect.iscoroutinefunction(attempt.definition.fn)
         async with contextlib.AsyncExitStack() as stack:
             try:
                 async with asyncio.timeout(limit_s):
-                    transaction = await self._begin(stack)
+                    transaction = await self._begin(stack, is_async=is_async)
             except TimeoutError:
                 return ev.Result(error=timed_out(attempt.event, f"did not finish within {limit_s:g} s"))
             result = await self._execute(attempt, place, transaction.connection)
@@ -220,12 +223,12 @@ class Runner:
             answer = await transaction.commit(Append(run=attempt.run, facts=(completed,)))
             return Committed(answer)
 
-    async def _begin(self, stack: contextlib.AsyncExitStack) -> Transaction:
+    async def _begin(self, stack: contextlib.AsyncExitStack, *, is_async: bool) -> Transaction:
         """Begin a transaction; a store that is away is waited for: the body has not been called yet."""
         pause_s = PAUSE_FIRST_S
         while True:
             try:
-                return await stack.enter_async_context(self._store.transaction())
+                return await stack.enter_async_context(self._store.transaction(is_async=is_async))
             except StoreUnavailable:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, PAUSE_MAX_S)

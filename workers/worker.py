@@ -44,7 +44,7 @@ from tidewheel.workers.writer import Writer
 logger = logging.getLogger("tidewheel.workers")
 
 #: The longest pause between two attempts to reach the broker.
-RECONNECT_MAX_S = 5.0
+RECONNECT_MAX_S = 1.0
 #: How long a turn may go on that was under way when the grace ended.
 HAND_BACK_S = 1.0
 
@@ -206,6 +206,7 @@ class Worker:
                     self._heard.add(queue)
                     await self._receive(deliveries)
                     if self._stopping.is_set():
+                        await deliveries.stop()  # what was fetched ahead is for others, who have time
                         await self._drained.wait()
             except Exception as problem:  # noqa: BLE001 - a worker that hears nothing must not look alive
                 logger.warning("%s could not be consumed, and is again soon: %s", queue, problem)
@@ -232,7 +233,10 @@ class Worker:
                 await self._take(delivery)
         finally:
             stopping.cancel()
-            if coming is not None and not coming.done():
+            if coming is not None and coming.done():
+                # Whoever is cancelled in the moment it failed has not looked at its error.
+                _ = coming.cancelled() or coming.exception()
+            elif coming is not None:
                 coming.cancel()
                 await asyncio.gather(coming, return_exceptions=True)
 

@@ -1,7 +1,8 @@
 """Group commit: appends that come while a transaction is under way share the next one.
 
 A lost reply to COMMIT is resolved here: the same appends are repeated until the store says what
-became of them, within a budget. Whoever gets an error does not know, and must look again.
+became of them, within a budget. Each is repeated by itself, so that one whose run is held up does not hold up
+the others. Whoever gets an error does not know, and must look again.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ class Writer:
         self._clock = clock
         self._waiting: list[tuple[Append, asyncio.Future[Appended]]] = []
         self._flushing: asyncio.Task[None] | None = None
+        #: Appends that are being repeated.
+        self._repeating: set[asyncio.Task[None]] = set()
         #: Transactions and appends so far.
         self.commits = 0
         self.appends = 0
@@ -46,8 +49,8 @@ class Writer:
 
     async def idle(self) -> None:
         """Return when everything that was asked for has been answered."""
-        while self._flushing is not None:
-            await asyncio.wait([self._flushing])
+        while busy := {*self._repeating, *([self._flushing] if self._flushing is not None else [])}:
+            await asyncio.wait(busy)
 
     async def _flush(self) -> None:
         try:
@@ -58,11 +61,19 @@ class Writer:
             self._flushing = None
 
     async def _commit(self, group: Sequence[tuple[Append, asyncio.Future[Appended]]]) -> None:
-        requests = [request for request, _ in group]
         try:
-            answers = await self._append_for_sure(requests)
+            answers = await self._store.append([request for request, _ in group])
+        except CommitUnknown as problem:
+            logger.warning("a commit's reply was lost, asking again: %s", problem)
+            for request, answer in group:
+                repeating = asyncio.create_task(
+                    self._repeat(request, answer, problem), name="tidewheel-writer"
+                )
+                self._repeating.add(repeating)
+                repeating.add_done_callback(self._repeating.discard)
+            return
         except Exception as problem:  # noqa: BLE001 - every caller is told
-            if len(group) > 1 and not isinstance(problem, CommitUnknown | StoreUnavailable):
+            if len(group) > 1 and not isinstance(problem, StoreUnavailable):
                 for one in group:  # one of them may be what the store cannot take
                     await self._commit([one])
                 return
@@ -73,21 +84,33 @@ class Writer:
         self.commits += 1
         self.appends += len(group)
         for (_, answer), appended in zip(group, answers, strict=True):
-            self._clock.tell(appended.now)
-            if not answer.done():
-                answer.set_result(appended)
+            self._tell(answer, appended)
 
-    async def _append_for_sure(self, requests: Sequence[Append]) -> list[Appended]:
-        unknown: CommitUnknown | None = None
+    async def _repeat(
+        self, request: Append, answer: asyncio.Future[Appended], unknown: CommitUnknown
+    ) -> None:
+        """Find out what became of *request*; a try that wrote nothing says nothing of the one before."""
         for repeat in range(REPEATS_MAX):
             try:
-                return await self._store.append(requests)
+                (appended,) = await self._store.append([request])
             except CommitUnknown as problem:
                 unknown = problem
-            except StoreUnavailable:
-                if unknown is None:
-                    raise  # nothing was written
-            logger.warning("a commit's reply was lost, asking again: %s", unknown)
+            except StoreUnavailable as problem:
+                logger.info("run %s: still not known: %s", request.run.run_id, problem)
+            except Exception as problem:  # noqa: BLE001 - the caller is told
+                if not answer.done():
+                    answer.set_exception(problem)
+                return
+            else:
+                self.commits += 1
+                self.appends += 1
+                self._tell(answer, appended)
+                return
             await asyncio.sleep(REPEAT_FIRST_S * 2**repeat)
-        assert unknown is not None
-        raise unknown
+        if not answer.done():
+            answer.set_exception(unknown)
+
+    def _tell(self, answer: asyncio.Future[Appended], appended: Appended) -> None:
+        self._clock.tell(appended.now)
+        if not answer.done():
+            answer.set_result(appended)

@@ -33,10 +33,7 @@ class Transport(VirtualTransport):  # type: ignore[misc]  # as said above
     connection_errors = (*VirtualTransport.connection_errors, sqlite3.Error)
     #: SQLite has waited and tried by itself: kombu need not try again, for ever.
     recoverable_connection_errors = ()
-    implements = VirtualTransport.implements.extend(
-        exchange_type=frozenset({"direct", "topic", "fanout"}),
-        **dict.fromkeys(("dead-letters", "ttl", "delivery-limit", "unroutable", "redelivery"), True),
-    )
+    implements = VirtualTransport.implements.extend(exchange_type=frozenset({"direct", "topic", "fanout"}))
 
     def __init__(self, client: Any, **options: Any) -> None:
         super().__init__(client, **options)

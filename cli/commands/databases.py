@@ -14,6 +14,13 @@ db = typer.Typer(
     **GROUP,
 )
 
+Roles = Annotated[
+    bool,
+    typer.Option(
+        "--roles",
+        help="On Postgres: also make the roles that keep journals append-only, to be granted to users.",
+    ),
+]
 Fix = Annotated[bool, typer.Option("--fix", help="Wake the runs that nobody would wake.")]
 Deep = Annotated[bool, typer.Option("--deep", help="Also read and verify every journal.")]
 
@@ -26,14 +33,20 @@ def _db() -> None:
 @db.command(
     "migrate",
     short_help="Bring the store to the schema of this release.",
-    epilog=examples("tidewheel db migrate", "tidewheel db migrate --store sqlite:///tidewheel.db --json")
+    epilog=examples(
+        "tidewheel db migrate",
+        "tidewheel db migrate --store postgresql://owner@db/shop --roles",
+    )
     + "\n\nExit codes: 0 up to date, 2 wrong usage, 4 it cannot be used, or is of a newer release.",
 )
-def migrate_command(*, store: Store = None, as_json: Json = False) -> int:
-    """Bring the store to the schema of this release; a store that is not there is made."""
+def migrate_command(*, store: Store = None, roles: Roles = False, as_json: Json = False) -> int:
+    """Bring the store to the schema of this release; a SQLite file that is not there is made.
+
+    On Postgres, old and new releases work side by side while their processes are replaced: migrate first.
+    """
     from tidewheel.cli import database  # noqa: PLC0415 - imported when it runs
 
-    return database.migrate(store, as_json=as_json)
+    return database.migrate(store, roles=roles, as_json=as_json)
 
 
 @db.command(

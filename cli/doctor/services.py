@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import shutil
 import socket
@@ -17,7 +18,7 @@ from tidewheel.cli.timeline.text import counted, duration
 from tidewheel.store.errors import CommitUnknown, StoreUnavailable
 from tidewheel.store.migrations import schema_status
 from tidewheel.store.records import WorkerRecord
-from tidewheel.store.urls import SqliteUrl, parse_url
+from tidewheel.store.urls import MemoryUrl, SqliteUrl, parse_url
 from tidewheel.workers.lifeline import process_began
 
 #: Clocks that differ by more than this make deadlines and times in logs hard to read together.
@@ -32,8 +33,9 @@ async def look_at_store(link: Link, report: Report) -> None:
     url = link.settings.store
     schema = ""
     parsed = parse_url(url)
+    if not isinstance(parsed, MemoryUrl):
+        schema = f", schema {(await asyncio.to_thread(schema_status, url)).current}"
     if isinstance(parsed, SqliteUrl):
-        schema = f", schema {schema_status(url).current}"
         _look_at_room(parsed.path, report)
     report.say("store", f"{shown(url)}{schema}, namespace {link.settings.namespace}")
     before = time.time()

@@ -24,7 +24,7 @@ from tidewheel.sdk.promise import DurablePromise
 from tidewheel.sdk.retry import Retry
 from tidewheel.sdk.sync_client import SyncClient, SyncHandle
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __all__ = [
     "AlreadyResolved",

@@ -1,26 +1,20 @@
 """Bringing a database to the schema of this release, with Alembic.
 
-A migration is one transaction that holds the database's write lock from its first look: of several processes
-that open a new file at once, one migrates, and the others wait and find it done. Alembic and SQLAlchemy are
+A migration is one transaction that holds a lock from its first look: of several processes that find the same
+database to be migrated, one migrates, and the others wait and find it done. Alembic and SQLAlchemy are
 imported when they are needed.
 """
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from tidewheel.journal.errors import InvalidRequest
-from tidewheel.store.sqlite.connection import Database
-from tidewheel.store.sqlite.faults import translated
-from tidewheel.store.sqlite.revision import NEWEST, mismatch, revision_of
-from tidewheel.store.urls import SqliteUrl, parse_url
-
-#: How long to wait for another process that migrates.
-LOCK_TIMEOUT_S = 30.0
+from tidewheel.store.revision import NEWEST, is_newer, mismatch
+from tidewheel.store.urls import MemoryUrl, PostgresUrl, parse_url
 
 
 class SchemaStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,51 +29,48 @@ class SchemaStatus(msgspec.Struct, frozen=True, kw_only=True):
         return self.current == self.newest
 
 
-def migrate(url: str) -> list[str]:
-    """Bring the database at *url* to the newest schema; return the revisions that were applied."""
-    path = _path(url)
-    Database(path).create()
-    return migrate_file(path)
+def migrate(url: str, *, roles: bool = False) -> list[str]:
+    """Bring the database at *url* to the newest schema; return the revisions that were applied.
+
+    With *roles* it also makes the roles that keep a journal append-only, on Postgres.
+    """
+    parsed = parse_url(url)
+    if isinstance(parsed, PostgresUrl):
+        from tidewheel.store.postgres.migrating import migrate_database  # noqa: PLC0415 - only when it is used
+
+        return migrate_database(parsed.url, roles=roles)
+    if isinstance(parsed, MemoryUrl):
+        raise InvalidRequest("a store in memory has no schema to migrate")
+    if roles:
+        raise InvalidRequest("roles are Postgres's: a SQLite file is protected by its permissions")
+    from tidewheel.store.sqlite.migrating import create_and_migrate  # noqa: PLC0415 - as above
+
+    return create_and_migrate(parsed.path)
 
 
 def schema_status(url: str) -> SchemaStatus:
     """Tell which schema the database at *url* has. A file that is not there is not made."""
-    path = _path(url)
-    if not path.exists():
-        return SchemaStatus(current=None, newest=NEWEST)
-    with contextlib.closing(Database(path).connect(reads_only=True)) as connection:
-        return SchemaStatus(current=revision_of(connection), newest=NEWEST)
+    parsed = parse_url(url)
+    if isinstance(parsed, PostgresUrl):
+        from tidewheel.store.postgres.migrating import current_revision  # noqa: PLC0415 - only when it is used
+
+        return SchemaStatus(current=current_revision(parsed.url), newest=NEWEST)
+    if isinstance(parsed, MemoryUrl):
+        raise InvalidRequest("a store in memory has no schema to migrate")
+    from tidewheel.store.sqlite.revision import revision_of_file  # noqa: PLC0415 - as above
+
+    return SchemaStatus(current=revision_of_file(parsed.path), newest=NEWEST)
 
 
-def migrate_file(path: Path) -> list[str]:
-    """Bring the file at *path* to the newest schema; return the revisions that were applied."""
-    from sqlalchemy import event, exc  # noqa: PLC0415 - half a second, and rarely needed
-    from sqlalchemy.engine import create_engine  # noqa: PLC0415 - as above
-    from sqlalchemy.pool import NullPool  # noqa: PLC0415 - as above
-
-    database = Database(path, busy_timeout_s=LOCK_TIMEOUT_S)
-    engine = create_engine("sqlite://", creator=database.connect, poolclass=NullPool)
-    # The driver begins nothing by itself (isolation_level is None), so that DDL is in the transaction too.
-    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
-    try:
-        with engine.begin() as connection:
-            return _upgrade(connection, path)
-    except exc.DBAPIError as error:
-        if isinstance(error.orig, BaseException):
-            raise translated(error.orig, path) from error
-        raise
-
-
-def _upgrade(connection: Any, path: Path) -> list[str]:
-    """Apply what is missing, in the transaction of *connection*."""
-    from alembic import command  # noqa: PLC0415 - see above
-    from alembic.config import Config  # noqa: PLC0415 - see above
-
-    revision = revision_of(connection.connection.driver_connection)
+def upgrade(connection: Any, database: str, revision: str | None) -> list[str]:
+    """Apply what is missing, in the transaction of *connection*; *revision* is what *database* has."""
     if revision == NEWEST:
         return []
-    if revision is not None and int(revision) > int(NEWEST):
-        raise mismatch(str(path), revision)
+    if is_newer(revision):
+        raise mismatch(database, revision)
+    from alembic import command  # noqa: PLC0415 - half a second, and rarely needed
+    from alembic.config import Config  # noqa: PLC0415 - as above
+
     applied: list[str] = []
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
@@ -87,10 +78,3 @@ def _upgrade(connection: Any, path: Path) -> list[str]:
     config.attributes["applied"] = applied
     command.upgrade(config, "head")
     return applied
-
-
-def _path(url: str) -> Path:
-    parsed = parse_url(url)
-    if not isinstance(parsed, SqliteUrl):
-        raise InvalidRequest("a store in memory has no schema to migrate")
-    return parsed.path

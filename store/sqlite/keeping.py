@@ -7,15 +7,15 @@ import sqlite3
 from collections.abc import Sequence
 
 from tidewheel.store.append import Hint
+from tidewheel.store.columns import STEP, WORKER, micros, moment
 from tidewheel.store.page import HINT_GRACE, put_off
 from tidewheel.store.protocol import Due, DueStep, DueTimer
 from tidewheel.store.records import RunRef, WorkerRecord
-from tidewheel.store.sqlite.columns import STEP, WORKER, micros, moment
-from tidewheel.store.sqlite.statements import statements
+from tidewheel.store.statements import statements
 from tidewheel.store.waiting import backoff
 
-_SQL = statements("keeping")
-_PURGE = statements("purge")
+_SQL = statements("sqlite", "keeping")
+_PURGE = statements("sqlite", "purge")
 
 
 def next_at(connection: sqlite3.Connection) -> dt.datetime | None:

@@ -8,25 +8,18 @@ import sqlite3
 import msgspec
 
 from tidewheel.journal.events import Entry, InvokeScheduled
-from tidewheel.journal.status import Phase, RunState
+from tidewheel.store.columns import RUN, STEP, TIMER, WORKER, micros
 from tidewheel.store.protocol import Loaded, LoadedStep, RunFilter
 from tidewheel.store.records import RunRecord, RunRef, StepRecord, WorkerRecord
-from tidewheel.store.sqlite.columns import RUN, STEP, TIMER, WORKER, micros
 from tidewheel.store.sqlite.journal_reading import read_entries
-from tidewheel.store.sqlite.statements import statements
+from tidewheel.store.statements import statements
+from tidewheel.store.states import STATES
 
-_RUNS = statements("runs")
-_OPEN = statements("open")
-_KEEPING = statements("keeping")
+_RUNS = statements("sqlite", "runs")
+_OPEN = statements("sqlite", "open")
+_KEEPING = statements("sqlite", "keeping")
 #: Greater than any key, which has sixteen bytes.
 _AFTER_ALL = b"\xff" * 17
-#: What a row can hold, as the statement ``list`` writes it, by the contract's word for it.
-_STATES: dict[str, list[str]] = {}
-for _phase in Phase:
-    for _cancelling in (False, True):
-        for _paused in (False, True):
-            _word = RunState(_phase, None, _cancelling, _paused).public_status
-            _STATES.setdefault(_word, []).append(f"{_phase.value}{_cancelling:d}{_paused:d}")
 
 
 def find(connection: sqlite3.Connection, ref: RunRef) -> RunRecord | None:
@@ -81,7 +74,7 @@ def journal(connection: sqlite3.Connection, ref: RunRef, after: int) -> list[Ent
 
 def runs(connection: sqlite3.Connection, which: RunFilter) -> list[RunRecord]:
     """List runs, newest first."""
-    states = None if which.status is None else msgspec.json.encode(_STATES.get(which.status, [])).decode()
+    states = None if which.status is None else msgspec.json.encode(STATES.get(which.status, [])).decode()
     asked = {
         "namespace": which.namespace,
         "before": _AFTER_ALL if which.before is None else which.before,

@@ -10,11 +10,8 @@ import contextlib
 import sqlite3
 from pathlib import Path
 
-from tidewheel.store.errors import SchemaMismatch
+from tidewheel.store.revision import NEWEST, is_newer, mismatch
 from tidewheel.store.sqlite.connection import Database
-
-#: The newest revision in ``migrations/versions``. Revisions are numbers, so that newer ones can be told.
-NEWEST = "0001"
 
 
 def revision_of(connection: sqlite3.Connection) -> str | None:
@@ -24,6 +21,14 @@ def revision_of(connection: sqlite3.Connection) -> str | None:
         None if known is None else connection.execute("SELECT version_num FROM tidewheel_version").fetchone()
     )
     return None if row is None else str(row[0])
+
+
+def revision_of_file(path: Path) -> str | None:
+    """Return the revision of the file at *path*, which is not made if it is not there."""
+    if not path.exists():
+        return None
+    with contextlib.closing(Database(path).connect(reads_only=True)) as connection:
+        return revision_of(connection)
 
 
 def check_revision(connection: sqlite3.Connection) -> None:
@@ -38,26 +43,13 @@ def prepare(path: Path, *, auto_migrate: bool, busy_timeout_s: float) -> None:
     revision, is_empty = _look(path, busy_timeout_s)
     if revision == NEWEST:
         return
-    if revision is not None and int(revision) > int(NEWEST):
+    if is_newer(revision):
         raise mismatch(str(path), revision)
     if not (is_empty or auto_migrate):
         raise mismatch(str(path), revision)
-    from tidewheel.store.migrations import migrate_file  # noqa: PLC0415 - takes half a second
+    from tidewheel.store.sqlite.migrating import migrate_file  # noqa: PLC0415 - takes half a second
 
     migrate_file(path)
-
-
-def mismatch(file: str, revision: str | None) -> SchemaMismatch:
-    """Return the error for a file whose schema is not that of this release."""
-    if revision is None:
-        return SchemaMismatch(f"{file} has no schema of a store yet: run `tidewheel db migrate`")
-    if int(revision) > int(NEWEST):
-        return SchemaMismatch(
-            f"{file} has schema {revision}, of a newer release; this one knows {NEWEST}: upgrade Tidewheel"
-        )
-    return SchemaMismatch(
-        f"{file} has schema {revision}, and this release needs {NEWEST}: run `tidewheel db migrate`"
-    )
 
 
 def _look(path: Path, busy_timeout_s: float) -> tuple[str | None, bool]:

@@ -12,15 +12,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from tidewheel.journal.events import Entry
+from tidewheel.store.columns import RUN, STEP, TIMER, micros
 from tidewheel.store.counting import Counters
 from tidewheel.store.records import EventRecord, RunRecord, RunRef, StepRecord, TimerRecord
-from tidewheel.store.sqlite.columns import RUN, STEP, TIMER, micros
-from tidewheel.store.sqlite.journal_reading import checksum, read_entries
-from tidewheel.store.sqlite.statements import statements
+from tidewheel.store.sqlite.journal_reading import read_entries
+from tidewheel.store.statements import statements
+from tidewheel.store.stored_events import checksum
 
-_RUNS = statements("runs")
-_OPEN = statements("open")
-_JOURNAL = statements("journal")
+_RUNS = statements("sqlite", "runs")
+_OPEN = statements("sqlite", "open")
+_JOURNAL = statements("sqlite", "journal")
 
 
 class SqliteRows:

@@ -84,7 +84,7 @@ class SqliteStore:
         return [ledger.append(append) for append in batch]
 
     @contextlib.asynccontextmanager
-    async def transaction(self) -> AsyncIterator[SqliteTransaction]:
+    async def transaction(self, *, is_async: bool = False) -> AsyncIterator[SqliteTransaction]:  # noqa: ARG002 - SQLite blocks
         """Begin a transactional step; the steps of a process take turns."""
         async with self._one_step_at_a_time:
             connection = await self._in_thread(lambda: self._database.connect_as(StepConnection))
@@ -184,6 +184,10 @@ class SqliteStore:
             if found < group:
                 break
         return deleted
+
+    async def tend(self, namespace: str, *, ended_before: dt.datetime | None) -> int:  # noqa: ARG002 - as the protocol has it
+        """A file has no partitions: there is nothing to do."""
+        return 0
 
     async def close(self) -> None:
         """Finish what was asked for and close all connections. May be called twice."""

@@ -206,7 +206,7 @@ def test_a_task_may_have_a_process_of_its_own(run: Run, serve: Serve, folder: Pa
         (["depot.py:nothing"], ExitCode.NOT_FOUND, "depot.py has no 'nothing'"),
         (["broken.py:app"], ExitCode.INVALID, "cannot be imported: ZeroDivisionError"),
         (["depot.py:app", "--store", "mysql://x"], ExitCode.INVALID, "mysql:// is not a store"),
-        (["depot.py:app", "--broker", "amqp://x"], ExitCode.INVALID, "RabbitMQ (amqp://) is not supported"),
+        (["depot.py:app", "--broker", "pigeon://x"], ExitCode.INVALID, "no broker is known for pigeon://"),
         (["depot.py:app", "--namespace", "a b"], ExitCode.INVALID, "namespace"),
         (["depot.py:app", "--queue", "a b"], ExitCode.INVALID, "queue"),
         (["depot.py:app", "--grace", "-1"], ExitCode.INVALID, "grace"),

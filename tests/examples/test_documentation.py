@@ -15,7 +15,9 @@ A comment above a block says more about it, and readers do not see it:
 * ``<!-- exit: 1 -->`` names the exit code that the commands have, if not 0;
 * ``<!-- background: 4711 -->`` has the block's one command go on in the background once it has printed what
   the block shows. For the page 4711 is its id: ``kill -9 4711`` ends it, and so does the end of the page;
-* ``<!-- eventually -->`` repeats each command until it prints what the block shows.
+* ``<!-- eventually -->`` repeats each command until it prints what the block shows;
+* ``<!-- on servers -->`` on a page gives it a Postgres database and a RabbitMQ of its own, in
+  ``TIDEWHEEL_STORE`` and ``TIDEWHEEL_BROKER``.
 """
 
 from __future__ import annotations
@@ -143,8 +145,9 @@ def _line_pattern(line: str) -> str:
 class Reader:
     """Somebody who follows a page in a folder of their own, and leaves no process behind."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: dict[str, str] | None = None) -> None:
         self._folder = folder
+        self._settings = settings or {}
         self._code = ""
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         # The settings of a checkout around the folder do not count.
@@ -248,6 +251,7 @@ class Reader:
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONPATH": str(ROOT / "src"),
             "PYTHONUTF8": "1",
+            **self._settings,
         }
 
 
@@ -273,9 +277,14 @@ def wait_until(happened: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_a_page_does_what_it_says(path: Path, tmp_path: Path) -> None:
+def test_a_page_does_what_it_says(path: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """Every block of Python runs, and every command prints what the page shows."""
-    Reader(tmp_path).follow(path.read_text("utf-8"))
+    page, settings = path.read_text("utf-8"), {}
+    if "<!-- on servers -->" in page.splitlines():
+        settings["TIDEWHEEL_STORE"] = request.getfixturevalue("fresh_postgres")
+        settings["TIDEWHEEL_BROKER"] = request.getfixturevalue("fresh_rabbitmq")
+
+    Reader(tmp_path, settings).follow(page)
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)

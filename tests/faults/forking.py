@@ -1,8 +1,9 @@
 """A process that forks others from itself: it has imported everything, and has no thread and no loop.
 
-``python -m tests.faults.forking`` reads requests from standard input and answers on standard output, one
-line of JSON each. A child calls one function and ends; what the function returns goes into a file. All
-processes share one group, so that whoever started this one can end them all.
+``python -m tests.faults.forking MODULE...`` imports what children need, which takes longer than most of them
+live. Then it reads requests from standard input and answers on standard output, one line of JSON each. A
+child calls one function and ends; what the function returns goes into a file. All processes share one group,
+so that whoever started this one can end them all.
 """
 
 from __future__ import annotations
@@ -14,18 +15,9 @@ import select
 import signal
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-#: What children need; importing it takes longer than most of them live.
-PRELOADED = (
-    "tests.faults.crash_case",
-    "tests.faults.program",
-    "tidewheel.broker.embedded.transport",
-    "tidewheel.broker.kombu_bridge",
-    "tidewheel.store.migrations",
-    "tidewheel.store.sqlite.store",
-)
 
 
 def call(function: str, arguments: dict[str, Any]) -> Any:
@@ -69,8 +61,8 @@ def answer_file(log: Path) -> Path:
     return log.with_suffix(".answer")
 
 
-def _serve() -> None:
-    for module in PRELOADED:
+def _serve(preloaded: Sequence[str]) -> None:
+    for module in preloaded:
         importlib.import_module(module)
     heard, woken = os.pipe()
     os.set_blocking(woken, False)
@@ -112,4 +104,4 @@ def _say(answer: dict[str, int]) -> None:
 
 
 if __name__ == "__main__":
-    _serve()
+    _serve(sys.argv[1:])

@@ -1,119 +1,19 @@
-"""What users install: built, looked into, installed into an empty environment and run.
-
-Nothing here needs a network. The build uses the build backend that is installed;
-the dependencies are copied from the running environment, and only those that
-the wheel declares, so that one we forgot to declare is missed here first.
-"""
+"""What users install: built, looked into, installed into an empty environment and run."""
 
 from __future__ import annotations
 
-import email
-import os
-import shutil
 import stat
-import subprocess
-import sys
 import tarfile
-import tomllib
 import zipfile
-from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.scenario.installing import ROOT, product_files, run, version
 
 pytestmark = pytest.mark.skipif(
     not (ROOT / "Makefile").exists(), reason="an unpacked sdist has no folders at the root"
 )
-
-
-def run(*command: str | Path, cwd: Path) -> str:
-    """Run *command* away from the checkout and its environment; return what it printed."""
-    environment = {"PATH": os.defpath, "HOME": str(cwd), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    done = subprocess.run(
-        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def version() -> str:
-    """Return the version that pyproject.toml gives."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    return str(project["version"])
-
-
-def product_files() -> set[str]:
-    """Return the names under which the files of the checkout are installed."""
-    package = ROOT / "src" / "tidewheel"
-    folders = [path for path in package.iterdir() if path.is_dir() and path.name != "__pycache__"]
-    inner = {
-        f"tidewheel/{folder.name}/{path.relative_to(folder).as_posix()}"
-        for folder in folders
-        for path in folder.rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
-    }
-    return inner | {"tidewheel/__init__.py", "tidewheel/py.typed"}
-
-
-def declared(wheel: Path) -> list[Requirement]:
-    """Return what the wheel's metadata asks for."""
-    with zipfile.ZipFile(wheel) as archive:
-        metadata = archive.read(f"tidewheel-{version()}.dist-info/METADATA").decode()
-    return [Requirement(text) for text in email.message_from_string(metadata).get_all("Requires-Dist", [])]
-
-
-def copy_dependencies(wanted: list[Requirement], target: Path) -> None:
-    """Copy *wanted*, and what they want in turn, from the running environment to *target*."""
-    copied: set[str] = set()
-    while wanted:
-        requirement = wanted.pop()
-        name = canonicalize_name(requirement.name)
-        if name in copied or (requirement.marker and not requirement.marker.evaluate({"extra": ""})):
-            continue
-        copied.add(name)
-        found = distribution(name)
-        assert found.version in requirement.specifier
-        for file in found.files or []:
-            # Entry points lie outside, as ../../../bin/name; caches are made again.
-            if ".." not in file.parts and "__pycache__" not in file.parts:
-                (target / file).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(Path(str(file.locate())), target / file)
-        wanted += [Requirement(text) for text in found.requires or []]
-
-
-@pytest.fixture(scope="module")
-def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the sdist, and the wheel from the sdist as an installer would."""
-    target = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", target, ROOT, cwd=target)
-    return target
-
-
-@pytest.fixture(scope="module")
-def wheel(dist: Path) -> Path:
-    """Return the wheel that was built."""
-    return dist / f"tidewheel-{version()}-py3-none-any.whl"
-
-
-@pytest.fixture(scope="module")
-def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Install the wheel into an empty environment; return its site-packages."""
-    place = tmp_path_factory.mktemp("installed")
-    environment, dependencies = place / "venv", place / "dependencies"
-    run(sys.executable, "-m", "venv", "--without-pip", environment, cwd=place)
-    run(
-        *(sys.executable, "-m", "pip", "--python", environment / "bin" / "python"),
-        *("install", "--quiet", "--no-index", "--no-deps", wheel),
-        cwd=place,
-    )
-    (found,) = environment.glob("lib/python3*/site-packages")
-    copy_dependencies(declared(wheel), dependencies)
-    (found / "dependencies.pth").write_text(f"{dependencies}\n", "utf-8")
-    return found
 
 
 def test_the_wheel_holds_the_product_and_nothing_else(wheel: Path) -> None:

@@ -159,6 +159,10 @@ class SimulatedConsumer:
         await self._wire.ask(lambda: None)
         return SimulatedDelivery(self._wire, self._arrived.popleft())
 
+    async def stop(self) -> None:
+        """Take no more."""
+        await self._wire.ask(lambda: at_once(self._twin.stop()))
+
 
 class SimulatedDelivery:
     """A delivery that is settled when the broker hears of it; if the consumer was cut before, it is not."""

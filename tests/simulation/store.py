@@ -124,7 +124,7 @@ class SimulatedStore:
         return await self._wire.ask(serve)
 
     @contextlib.asynccontextmanager
-    async def transaction(self) -> AsyncIterator[SimulatedTransaction]:
+    async def transaction(self, *, is_async: bool = False) -> AsyncIterator[SimulatedTransaction]:  # noqa: ARG002 - as the protocol has it
         """Begin a transactional step."""
         await self._read(lambda: None)
         yield SimulatedTransaction(self, self._database)
@@ -192,6 +192,10 @@ class SimulatedStore:
     async def purge(self, namespace: str, *, ended_before: dt.datetime, limit: int) -> int:  # noqa: ARG002 - nothing is
         """Keep everything: the checks at the end want to see it."""
         return await self._read(lambda: 0 * limit)
+
+    async def tend(self, namespace: str, *, ended_before: dt.datetime | None) -> int:  # noqa: ARG002 - as above
+        """Nothing needs tending."""
+        return await self._read(lambda: 0)
 
     async def close(self) -> None:
         """Nothing is open."""

@@ -135,3 +135,5 @@ def script() -> None:
         assert_type(handle.result(60), str)
         assert_type(client.start("fulfil", {"id": "1"}), SyncHandle[Any])
         assert_type(client.handle("order-1").describe(), RunSnapshot)
+    with SyncClient.lazy("postgresql://db/orders", "amqp://mq", namespace="blue") as shared:
+        assert_type(shared.start(fulfil, Order("1")), SyncHandle[str])

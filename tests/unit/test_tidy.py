@@ -170,7 +170,7 @@ def test_pyright_is_told_of_each_link() -> None:
     named = set(settings()["tool"]["pyright"]["include"])
 
     linked = {f"src/tidewheel/{name}" for name in packages()}
-    assert named == linked | {"src/tidewheel", "tests", "benchmarks", "examples"}
+    assert named == linked | {"src/tidewheel", "tests", "benchmarks", "examples", "deploy"}
 
 
 def test_ruff_refuses_each_folder_as_a_top_level_import() -> None:

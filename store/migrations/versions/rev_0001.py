@@ -22,6 +22,8 @@ from sqlalchemy import (
 revision = "0001"
 down_revision = None
 
+Name = Text().with_variant(Text(collation="C"), "postgresql")
+
 
 def upgrade() -> None:
     """Make all tables."""
@@ -44,14 +46,14 @@ def _runs() -> None:
     op.create_table(
         "tidewheel_runs",
         Column("run_key", LargeBinary, nullable=False),
-        Column("namespace", Text, nullable=False),
-        Column("run_id", Text, nullable=False),
-        Column("workflow", Text, nullable=False),
+        Column("namespace", Name, nullable=False),
+        Column("run_id", Name, nullable=False),
+        Column("workflow", Name, nullable=False),
         Column("version", Text, nullable=False),
         Column("digest", Text, nullable=False),
         Column("queue", Text, nullable=False),
         Column("parent_key", LargeBinary),
-        Column("idempotency_key", Text),
+        Column("idempotency_key", Name),
         Column("phase", Text, nullable=False),
         Column("cancelling", Boolean, nullable=False),
         Column("paused", Boolean, nullable=False),
@@ -125,6 +127,7 @@ def _events() -> None:
         CheckConstraint("run_seq >= 0", name="tidewheel_events_seq"),
         CheckConstraint("prev_seq IS NULL OR prev_seq < run_seq", name="tidewheel_events_prev_seq"),
         CheckConstraint("(public_key IS NULL) = (public IS NULL)", name="tidewheel_events_public"),
+        postgresql_partition_by="RANGE (run_key)",
         sqlite_with_rowid=False,
     )
     op.create_index(
@@ -134,13 +137,15 @@ def _events() -> None:
         unique=True,
         **_partial("public_key IS NOT NULL"),
     )
+    if op.get_bind().dialect.name == "postgresql":
+        op.execute("CREATE TABLE tidewheel_events_rest PARTITION OF tidewheel_events DEFAULT")
 
 
 def _steps() -> None:
     op.create_table(
         "tidewheel_steps",
         Column("run_key", LargeBinary, nullable=False),
-        Column("path", Text, nullable=False),
+        Column("path", Name, nullable=False),
         Column("kind", Text, nullable=False),
         Column("function_name", Text, nullable=False),
         Column("queue", Text, nullable=False),
@@ -149,7 +154,7 @@ def _steps() -> None:
         Column("attempt", BigInteger, nullable=False),
         Column("scheduled_seq", BigInteger, nullable=False),
         Column("scheduled_at", BigInteger, nullable=False),
-        Column("owner", Text),
+        Column("owner", Name),
         Column("abandoned", Boolean, nullable=False),
         Column("due_at", BigInteger),
         Column("hints", Integer, nullable=False),
@@ -157,7 +162,7 @@ def _steps() -> None:
         Column("close_by", BigInteger),
         Column("heartbeat_s", Float),
         Column("beat", LargeBinary),
-        Column("step_id", Text, nullable=False),
+        Column("step_id", Name, nullable=False),
         Column("key_part", Text, nullable=False),
         Column("logical_attempt", BigInteger, nullable=False),
         Column("started_id", Text),
@@ -181,7 +186,7 @@ def _timers() -> None:
     op.create_table(
         "tidewheel_timers",
         Column("run_key", LargeBinary, nullable=False),
-        Column("path", Text, nullable=False),
+        Column("path", Name, nullable=False),
         Column("fire_at", BigInteger, nullable=False),
         Column("due_at", BigInteger, nullable=False),
         PrimaryKeyConstraint("run_key", "path", name="tidewheel_timers_pk"),
@@ -195,8 +200,8 @@ def _promises() -> None:
     op.create_table(
         "tidewheel_promises",
         Column("run_key", LargeBinary, nullable=False),
-        Column("name", Text, nullable=False),
-        Column("path", Text, nullable=False),
+        Column("name", Name, nullable=False),
+        Column("path", Name, nullable=False),
         Column("resolved", Boolean, nullable=False),
         PrimaryKeyConstraint("run_key", "name", name="tidewheel_promises_pk"),
         sqlite_with_rowid=False,
@@ -207,7 +212,7 @@ def _facts_seen() -> None:
     op.create_table(
         "tidewheel_facts_seen",
         Column("run_key", LargeBinary, nullable=False),
-        Column("fact", Text, nullable=False),
+        Column("fact", Name, nullable=False),
         PrimaryKeyConstraint("run_key", "fact", name="tidewheel_facts_seen_pk"),
         sqlite_with_rowid=False,
     )
@@ -217,7 +222,7 @@ def _step_ids() -> None:
     op.create_table(
         "tidewheel_step_ids",
         Column("run_key", LargeBinary, nullable=False),
-        Column("step_id", Text, nullable=False),
+        Column("step_id", Name, nullable=False),
         Column("attempt", BigInteger, nullable=False),
         PrimaryKeyConstraint("run_key", "step_id", name="tidewheel_step_ids_pk"),
         CheckConstraint("attempt >= 1", name="tidewheel_step_ids_attempt"),
@@ -248,8 +253,8 @@ def _outbox() -> None:
 def _workers() -> None:
     op.create_table(
         "tidewheel_workers",
-        Column("worker_id", Text, nullable=False),
-        Column("namespace", Text, nullable=False),
+        Column("worker_id", Name, nullable=False),
+        Column("namespace", Name, nullable=False),
         Column("host", Text, nullable=False),
         Column("pid", BigInteger, nullable=False),
         Column("began", Text, nullable=False),

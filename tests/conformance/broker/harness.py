@@ -23,18 +23,17 @@ _ids = itertools.count()
 
 
 class Place:
-    """Somewhere that several connections share: a memory broker, or a file."""
+    """Somewhere that several connections share: a memory broker, a file, or a server at *url*."""
 
-    def __init__(self, kind: str, folder: Path) -> None:
-        self.kind = kind
-        self.url = f"embedded:///{folder}/queues.db"
+    def __init__(self, url: str) -> None:
+        self.url = url
         self._shared = MemoryBroker()
         self._brokers = AsyncExitStack()
 
     async def connect(self) -> Broker:
         """Return a broker of its own, as another process would open it."""
         broker: Broker = (
-            self._shared.connect() if self.kind == "memory" else open_broker(self.url, store_url="")
+            self._shared.connect() if self.url == "memory://" else open_broker(self.url, store_url="")
         )
         self._brokers.push_async_callback(broker.close)
         return broker

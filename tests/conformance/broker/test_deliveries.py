@@ -74,6 +74,7 @@ async def test_an_acknowledged_message_is_gone(broker: Broker, place: Place) -> 
         assert await other.depth("plain") == 0
 
 
+@pytest.mark.needs("unseen")
 async def test_a_consumer_that_leaves_gives_back_what_is_unsettled(broker: Broker) -> None:
     """What was delivered and not settled is delivered again, to its place, and says so."""
     await broker.publish([to("plain", "1"), to("plain", "2"), to("plain", "3")])
@@ -88,6 +89,7 @@ async def test_a_consumer_that_leaves_gives_back_what_is_unsettled(broker: Broke
         assert [again.earlier_deliveries, third.earlier_deliveries] == [1, 0]
 
 
+@pytest.mark.needs("unseen")
 async def test_what_a_consumer_never_looked_at_was_not_delivered(broker: Broker) -> None:
     """Fetching ahead does not count: a restart must not bring messages nearer to their limit."""
     await broker.publish([to("work", "1"), to("work", "2"), to("work", "3")])
@@ -97,6 +99,42 @@ async def test_what_a_consumer_never_looked_at_was_not_delivered(broker: Broker)
             delivery = await next_of(deliveries)
             await delivery.acknowledge()
         assert (text_of(delivery), delivery.earlier_deliveries) == (text, 0)
+
+
+@pytest.mark.needs("unseen")
+async def test_a_consumer_that_stops_lets_others_have_what_it_fetched(broker: Broker, place: Place) -> None:
+    """It ends at once, what is in its hands it can still settle, and the rest was not delivered."""
+    await broker.publish([to("work", "1"), to("work", "2"), to("work", "3")])
+    other = await place.connect()
+    async with broker.consume("work", prefetch=3) as deliveries:
+        first = await next_of(deliveries)
+
+        await deliveries.stop()
+        await deliveries.stop()
+
+        with pytest.raises(StopAsyncIteration):
+            await anext(deliveries)
+        async with other.consume("work", prefetch=3) as others:
+            taken = [await next_of(others), await next_of(others)]
+            assert await comes_nothing(others)
+            await first.acknowledge()
+            for delivery in taken:
+                await delivery.acknowledge()
+        await broker.publish([to("work", "4")])
+        assert await broker.depth("work") == 1
+    assert [(text_of(delivery), delivery.earlier_deliveries) for delivery in taken] == [("2", 0), ("3", 0)]
+    assert await broker.depth("work") == 1
+
+
+async def test_stopping_ends_a_wait(broker: Broker) -> None:
+    """Whoever waits for the next message hears that there is none."""
+    async with broker.consume("plain", prefetch=1) as deliveries:
+        waiting = asyncio.ensure_future(anext(deliveries, None))
+        await asyncio.sleep(0)
+
+        await deliveries.stop()
+
+        assert await asyncio.wait_for(waiting, PATIENCE_S) is None
 
 
 async def test_a_released_message_keeps_its_place(broker: Broker) -> None:
@@ -145,6 +183,7 @@ async def test_leaving_counts_toward_the_delivery_limit(broker: Broker) -> None:
     assert await broker.depth("work.dlq") == 1
 
 
+@pytest.mark.needs("reasons")
 async def test_a_buried_message_is_a_dead_letter_with_its_reason(broker: Broker) -> None:
     """Burying does not wait for the limit."""
     await broker.publish([to("work", "bad")])

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.store.driving import Clock, Run
-from tests.conformance.store.inside import Inside, InsideMemory, InsideSqlite
+from tests.conformance.store.inside import Inside, InsideMemory, InsidePostgres, InsideSqlite
 from tidewheel.store.memory import MemoryStore
-from tidewheel.store.migrations import migrate_file
+from tidewheel.store.postgres.store import PostgresStore
 from tidewheel.store.protocol import Store
 from tidewheel.store.sqlite.connection import Database
+from tidewheel.store.sqlite.migrating import migrate_file
 from tidewheel.store.sqlite.store import SqliteStore
 
 
@@ -38,13 +39,19 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 async def inside(request: pytest.FixtureRequest, clock: Clock) -> AsyncIterator[Inside]:
     """The store under test, with a way to look at its rows."""
     if request.param == "memory":
         memory = MemoryStore(clock=clock)
         yield InsideMemory(memory)
         await memory.close()
+        return
+    if request.param == "postgres":
+        url: str = request.getfixturevalue("journals")
+        postgres = await PostgresStore.open(url, clock=clock)
+        yield InsidePostgres(postgres, url)
+        await postgres.close()
         return
     path: Path = request.getfixturevalue("file")
     sqlite = await SqliteStore.open(path, clock=clock)

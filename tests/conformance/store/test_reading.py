@@ -16,6 +16,7 @@ from tidewheel.journal.codec import decode, encode
 from tidewheel.store.append import Cancelled, Park
 from tidewheel.store.errors import Unreadable
 from tidewheel.store.memory import MemoryStore
+from tidewheel.store.postgres.store import PostgresStore
 from tidewheel.store.protocol import RunFilter, Store
 from tidewheel.store.sqlite.store import SqliteStore
 
@@ -92,7 +93,7 @@ async def test_only_what_follows_is_read(run: Run) -> None:
     """A worker that has the run in memory pays for what is new, not for what is old."""
     await run.move(*[ev.StateSet(key=str(number)) for number in range(50)])
     store = run.store
-    assert isinstance(store, MemoryStore | SqliteStore)
+    assert isinstance(store, MemoryStore | SqliteStore | PostgresStore)
     before = store.counters.events_read
 
     loaded = await store.load(run.ref, after=47)
@@ -274,13 +275,14 @@ async def test_a_step_costs_few_round_trips(run: Run) -> None:
     """Completing a step and asking for the next is one transaction, which reads no event."""
     await run.move(task("0"), waits("0"))
     store = run.store
-    assert isinstance(store, MemoryStore | SqliteStore)
+    assert isinstance(store, MemoryStore | SqliteStore | PostgresStore)
     before = msgspec.structs.replace(store.counters)
 
     await run.move(resumes("0"), task("1"), waits("1"), facts=[done("0", value=1)])
 
     after = store.counters
-    assert after.round_trips - before.round_trips == 1
+    # Over a network: one to lock and look at what was foreseen, one to write and commit.
+    assert after.round_trips - before.round_trips == (2 if isinstance(store, PostgresStore) else 1)
     assert after.commits - before.commits == 1
     assert after.events_read - before.events_read == 0
     assert after.events_written - before.events_written == 5

@@ -1,15 +1,15 @@
-"""A process that writes to a store: ``python writing.py FILE WHAT ...``. It answers on standard output."""
+"""A process that writes to a store: ``python writing.py URL WHAT ...``. It answers on standard output."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 from tidewheel.store.append import Append, Signalled, Start
+from tidewheel.store.opening import open_store
+from tidewheel.store.protocol import Store
 from tidewheel.store.records import RunRef
-from tidewheel.store.sqlite.store import SqliteStore
 
 RUN = RunRef("default", "r")
 
@@ -20,7 +20,7 @@ def say(*words: object) -> None:
     sys.stdout.flush()
 
 
-async def signals(store: SqliteStore, count: str) -> None:
+async def signals(store: Store, count: str) -> None:
     """Send signals with the keys 0, 1, ..., each twice at once; say how many were written."""
     written = 0
     for number in range(int(count)):
@@ -30,7 +30,7 @@ async def signals(store: SqliteStore, count: str) -> None:
     say(written)
 
 
-async def starts(store: SqliteStore, count: str) -> None:
+async def starts(store: Store, count: str) -> None:
     """Start runs with one idempotency key; say how many were new, and the name of the run."""
     start = Start(workflow="w", queue="q", input=[], idempotency_key="once")
     new, names = 0, set()
@@ -42,7 +42,7 @@ async def starts(store: SqliteStore, count: str) -> None:
     say(new, *names)
 
 
-async def claims(store: SqliteStore, count: str) -> None:
+async def claims(store: Store, count: str) -> None:
     """Claim what is due, a little at a time; say which runs were got."""
     names = []
     for _ in range(int(count)):
@@ -50,7 +50,7 @@ async def claims(store: SqliteStore, count: str) -> None:
     say(*names)
 
 
-async def endless(store: SqliteStore) -> None:
+async def endless(store: Store) -> None:
     """Append three signals at a time until killed; say the number of each append that was answered."""
     for number in range(1_000_000):
         facts = tuple(Signalled(name="go", payload=number, key=f"{number}-{part}") for part in range(3))
@@ -66,11 +66,11 @@ WORK: dict[str, Callable[..., Awaitable[None]]] = {
 }
 
 
-async def main(path: str, what: str, *arguments: str) -> None:
+async def main(url: str, what: str, *arguments: str) -> None:
     """Open the store and do what is asked for, once the test says so."""
     say("ready")
     sys.stdin.readline()
-    store = await SqliteStore.open(Path(path))
+    store = await open_store(url)
     await WORK[what](store, *arguments)
     await store.close()
 

@@ -11,7 +11,7 @@ from amqp.exceptions import ChannelError, NotFound, PreconditionFailed  # type: 
 from kombu import connection as kombu_connection
 from kombu import entity, messaging
 
-from tidewheel.broker.kombu_wire import EMBEDDED
+from tidewheel.broker.kombu_transports import EMBEDDED
 
 kombu: Any = kombu_connection
 entities: Any = entity

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from tidewheel.broker.kombu_bridge import KombuBroker
+from tidewheel.broker.kombu_transports import LACKS
 from tidewheel.broker.kombu_wire import Target
 from tidewheel.broker.message import Message, Publication
 from tidewheel.broker.topology import Binding, Exchange, Queue, Topology
@@ -41,7 +42,7 @@ async def test_kombus_own_memory_transport_delivers_and_says_what_it_lacks() -> 
     assert [first.message.message_id, second.message.body] == ["1", b"2"]
     assert first.message.headers == {"a": "b"}
     assert await broker.depth("foreign.q") == 0
-    assert broker.lacks == {"dead-letters", "ttl", "delivery-limit", "unroutable", "redelivery"}
+    assert broker.lacks == LACKS["memory"]
     await broker.close()
 
 

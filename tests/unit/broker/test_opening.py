@@ -12,6 +12,7 @@ from tidewheel.broker.kombu_bridge import KombuBroker
 from tidewheel.broker.memory import MemoryBroker
 from tidewheel.broker.message import Message, Publication
 from tidewheel.broker.opening import open_broker
+from tidewheel.broker.rabbitmq.broker import RabbitBroker
 from tidewheel.broker.topology import Queue, Topology
 from tidewheel.journal.errors import InvalidRequest
 
@@ -83,9 +84,9 @@ async def test_four_slashes_name_a_file_from_the_root(tmp_path: Path) -> None:
         ("embedded://", "memory://", "beside a SQLite store"),
         ("embedded://host/file.db", STORE, "names a host"),
         ("embedded:///file.db?mode=ro", STORE, "no options"),
-        ("amqp://guest:secret@localhost//", STORE, "RabbitMQ"),
-        ("amqps://localhost//", STORE, "RabbitMQ"),
-        ("pyamqp://localhost//", STORE, "RabbitMQ"),
+        ("amqp://guest:secret@localhost:port//", STORE, "cannot be read"),
+        ("amqp://guest:secret@localhost/?typo=1", STORE, "no option 'typo'"),
+        ("amqps://guest:secret@localhost/?cafile=/no/such/file", STORE, "cafile"),
         ("nosuch://localhost", STORE, "nosuch://"),
         ("filesystem://me:secret@localhost:port", STORE, "filesystem://"),
     ],
@@ -98,11 +99,22 @@ def test_a_url_that_cannot_work_is_refused(url: str, store_url: str, says: str) 
     assert "secret" not in str(caught.value)
 
 
-def test_opening_in_memory_does_not_import_kombu() -> None:
-    """Kombu takes long to import; who does not use it does not pay."""
+@pytest.mark.parametrize("url", ["amqp://guest:secret@localhost//", "AMQPS://localhost/vhost?heartbeat=5"])
+async def test_rabbitmq_is_opened_and_not_connected(url: str) -> None:
+    """Nothing listens there, and nobody notices before it is used."""
+    broker = open_broker(url, store_url=STORE)
+
+    assert isinstance(broker, RabbitBroker)
+    assert broker.lacks == frozenset()
+    await broker.close()
+    await broker.close()
+
+
+def test_opening_in_memory_imports_no_client_of_a_broker() -> None:
+    """Kombu and aiormq take long to import; who does not use them does not pay."""
     program = (
         "import sys; from tidewheel.broker.opening import open_broker; "
-        "open_broker('memory://', store_url=''); sys.exit('kombu' in sys.modules)"
+        "open_broker('memory://', store_url=''); sys.exit(bool({'kombu', 'aiormq'} & set(sys.modules)))"
     )
 
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

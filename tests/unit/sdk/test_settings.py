@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -134,6 +135,92 @@ def test_a_bad_url_is_refused_without_being_quoted(url: str) -> None:
     assert "secret" not in str(caught.value)
 
 
+def test_what_may_hold_a_password_is_read_from_a_file(tmp_path: Path) -> None:
+    """A mounted secret is a file, mostly with a newline at its end; the environment names it."""
+    store, broker = tmp_path / "store", tmp_path / "broker"
+    store.write_text("postgresql://worker:hidden@db/tidewheel\n", "utf-8")
+    broker.write_text("amqp://worker:hidden@bus/tidewheel", "utf-8")
+
+    settings = ConnectionSettings.from_environment(
+        {"TIDEWHEEL_STORE_FILE": f" {store} ", "TIDEWHEEL_BROKER_FILE": str(broker)}
+    )
+
+    assert (settings.store, settings.broker) == (
+        "postgresql://worker:hidden@db/tidewheel",
+        "amqp://worker:hidden@bus/tidewheel",
+    )
+
+
+def test_a_flag_comes_before_a_file_which_is_then_not_read() -> None:
+    """Whoever says where the store is need not have the secret of the deployment."""
+    settings = ConnectionSettings.from_environment(
+        {"TIDEWHEEL_STORE_FILE": "/nowhere/at/all"}, store="sqlite:///mine.db"
+    )
+
+    assert settings.store == "sqlite:///mine.db"
+
+
+def test_a_variable_and_its_file_cannot_both_be_set(tmp_path: Path) -> None:
+    """Which of the two was meant is not guessed; a variable that is set to nothing is not set."""
+    file = tmp_path / "store"
+    file.write_text("postgresql://file", "utf-8")
+    both = {"TIDEWHEEL_STORE": "postgresql://variable:hidden@db", "TIDEWHEEL_STORE_FILE": str(file)}
+
+    with pytest.raises(
+        InvalidRequest, match="TIDEWHEEL_STORE and TIDEWHEEL_STORE_FILE are both set"
+    ) as caught:
+        ConnectionSettings.from_environment(both)
+
+    assert "hidden" not in str(caught.value)
+    assert ConnectionSettings.from_environment(both | {"TIDEWHEEL_STORE": ""}).store == "postgresql://file"
+    assert (
+        ConnectionSettings.from_environment(both | {"TIDEWHEEL_STORE_FILE": ""}).store
+        == both["TIDEWHEEL_STORE"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "cannot be read: No such file or directory"),
+        (b" \n", "is empty; write the value into it"),
+        (b"hidden \xff", "is not text in UTF-8"),
+        (b"hidden" * 20_000, "has more than 65,536 bytes; is it the right file?"),
+        (b"hidden@db", "this is no URL; write something like"),
+        (b"postgresql://hidden\nsqlite:///x", "its value cannot be used; write text"),
+    ],
+)
+def test_a_bad_file_is_named_and_not_quoted(tmp_path: Path, content: bytes | None, said: str) -> None:
+    """The error says which variable and what to do; what is in the file stays there."""
+    file = tmp_path / "store"
+    if content is not None:
+        file.write_bytes(content)
+
+    with pytest.raises(InvalidRequest) as caught:
+        ConnectionSettings.from_environment({"TIDEWHEEL_STORE_FILE": str(file)})
+
+    assert str(caught.value).startswith("TIDEWHEEL_STORE_FILE: ")
+    assert said in str(caught.value)
+    assert "hidden" not in str(caught.value)
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="this system has no file without an end")
+def test_a_file_without_an_end_is_not_read_to_its_end() -> None:
+    """Whatever the variable names, reading it is bounded."""
+    with pytest.raises(InvalidRequest, match="'/dev/zero' has more than 65,536 bytes"):
+        ConnectionSettings.from_environment({"TIDEWHEEL_STORE_FILE": "/dev/zero"})
+
+
+def test_what_holds_no_password_has_no_file() -> None:
+    """Only secrets are worth a file; a number in one would only be harder to find."""
+    assert {field.key.file_variable for field in fields_of(Knobs)} == {None}
+    assert [field.key.file_variable for field in fields_of(ConnectionSettings)] == [
+        "TIDEWHEEL_STORE_FILE",
+        "TIDEWHEEL_BROKER_FILE",
+        None,
+    ]
+
+
 def test_a_bad_namespace_is_refused() -> None:
     """Queues and routing keys are named after it."""
     with pytest.raises(InvalidRequest, match=r"TIDEWHEEL_NAMESPACE: namespace 'a\.b' is not allowed"):
@@ -167,6 +254,7 @@ def test_the_page_lists_every_key_with_default_and_meaning() -> None:
     assert "| `TIDEWHEEL_LEASE` | `10` s | Until taken for dead. |" in page
     assert "| `TIDEWHEEL_STICKY` | `1` | Keep runs in memory. |" in page
     assert "| `TIDEWHEEL_HOST` | none | What to call this machine \\| host. |" in page
+    assert "| `TIDEWHEEL_STORE_FILE` | none | A file that holds `TIDEWHEEL_STORE`, in place of it. |" in page
     assert "| `TIDEWHEEL_PAYLOAD_MAX_BYTES` | `2097152` (2 MiB) |" in page
 
 

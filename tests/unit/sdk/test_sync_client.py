@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import itertools
 import os
 import signal
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.unit.sdk.twins import add, plain
-from tidewheel import InvalidRequest, NotFound, SyncClient
+from tidewheel import Client, InvalidRequest, NotFound, SyncClient
 from tidewheel.broker.memory import MemoryBroker
 from tidewheel.broker.topology import work_topology
 from tidewheel.journal import events as ev
+from tidewheel.sdk import connection
 from tidewheel.sdk.hinting import publications
 from tidewheel.store.append import Append, Moves
 from tidewheel.store.errors import StoreUnavailable
@@ -34,7 +38,7 @@ class Twins:
 
     def complete(self, run_id: str, result: Any) -> None:
         """End a run as a worker does."""
-        self.client._thread.call(self._complete(run_id, result))
+        self.client._clients.here().call(lambda _: self._complete(run_id, result))
 
     async def _complete(self, run_id: str, result: Any) -> None:
         record = self.store.rows.run(RunRef("default", run_id))
@@ -44,6 +48,11 @@ class Twins:
         (answer,) = await self.store.append([Append(run=record.ref, moves=moves)])
         await self.broker.declare(work_topology("default", ["default"]))
         await self.broker.publish(publications(answer))
+
+
+def names_of_threads() -> list[str]:
+    """The clients' threads that are alive."""
+    return [thread.name for thread in threading.enumerate() if thread.name == "tidewheel-client"]
 
 
 @pytest.fixture
@@ -80,7 +89,7 @@ def test_the_verbs_are_those_of_the_client(twins: Twins) -> None:
     assert handle.state() == {}
     assert [run.run_id for run in client.runs(workflow="add")] == ["a"]
     assert (handle.run_id, repr(handle)) == ("a", "<SyncHandle a>")
-    assert (client.namespace, repr(client)) == ("default", "<SyncClient of namespace 'default'>")
+    assert (client.namespace, repr(client)) == ("default", "<SyncClient>")
 
 
 def test_errors_are_those_of_the_client(twins: Twins) -> None:
@@ -127,11 +136,11 @@ def test_it_works_where_an_event_loop_is_running(twins: Twins) -> None:
 def test_its_own_thread_is_refused(twins: Twins) -> None:
     """It would wait for itself for ever."""
 
-    async def inside() -> None:
+    async def inside(_: Client) -> None:
         twins.client.runs()
 
     with pytest.raises(InvalidRequest, match="in its own thread"):
-        twins.client._thread.call(inside())
+        twins.client._clients.here().call(inside)
 
 
 def test_closing_twice_is_fine_and_using_it_after_is_not() -> None:
@@ -142,7 +151,7 @@ def test_closing_twice_is_fine_and_using_it_after_is_not() -> None:
         pass
     twins.client.close()
 
-    assert not twins.client._thread._thread.is_alive()
+    assert names_of_threads() == []
     with pytest.raises(InvalidRequest, match="was closed"):
         handle.status()
     with pytest.raises(InvalidRequest, match="was closed"):
@@ -164,6 +173,10 @@ def test_closing_ends_the_waiting_of_other_threads() -> None:
 
 def test_an_interrupt_ends_the_waiting_and_leaves_the_client_usable(twins: Twins) -> None:
     """Ctrl-C while waiting is raised where one waits; nothing goes on behind one's back."""
+
+    async def waiting(client: Client) -> object:
+        return client._connection.replies._waiting
+
     handle = twins.client.start(add, 1)
     twins.client.listen()
     timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
@@ -173,7 +186,7 @@ def test_an_interrupt_ends_the_waiting_and_leaves_the_client_usable(twins: Twins
     timer.join()
 
     assert handle.status() == "RUNNING"
-    assert twins.client._client._connection.replies._waiting == {}
+    assert twins.client._clients.here().call(waiting) == {}
 
 
 def test_a_failed_connect_leaves_no_thread() -> None:
@@ -186,12 +199,65 @@ def test_a_failed_connect_leaves_no_thread() -> None:
     with pytest.raises(StoreUnavailable):
         SyncClient.connect(Away(), MemoryBroker())
 
-    assert [thread.name for thread in threading.enumerate() if thread.name == "tidewheel-client"] == []
+    assert names_of_threads() == []
 
 
-def test_a_forked_process_is_told_to_connect_anew(twins: Twins, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread stays behind in a fork: waiting for it would never end."""
-    monkeypatch.setattr(os, "getpid", lambda: -1)
+def starts_within_s(client: SyncClient) -> float:
+    """Start a run, and tell how long that took."""
+    began_s = time.monotonic()
+    client.start(add, 1)
+    return time.monotonic() - began_s
 
-    with pytest.raises(InvalidRequest, match="before a fork"):
-        twins.client.runs()
+
+def test_a_broker_that_refuses_delays_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    """RabbitMQ is down: the starts are committed, and one warning says what becomes of them."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        nobody = f"amqp://127.0.0.1:{probe.getsockname()[1]}"
+    with SyncClient.connect(MemoryStore(), nobody) as client:
+        slowest_s = max(starts_within_s(client) for _ in range(5))
+        kept = len(client.runs())
+
+    assert slowest_s < connection.HINT_TIMEOUT_S
+    assert kept == 5
+    (warning,) = caplog.messages
+    assert "the work is stored, but no worker was told" in warning
+    assert "the keeper will tell one" in warning
+
+
+def test_a_broker_that_never_answers_holds_up_one_caller_for_a_moment(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody accepts the connection and says nothing: the first waits its time, the others do not."""
+    monkeypatch.setattr(connection, "HINT_TIMEOUT_S", 0.3)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        SyncClient.connect(MemoryStore(), f"amqp://127.0.0.1:{silent.getsockname()[1]}") as client,
+    ):
+        first_s, *_ = [starts_within_s(client) for _ in range(4)]
+        kept = len(client.runs())
+        tried = waiting_at(silent)
+
+    assert 0.3 <= first_s < 5
+    assert kept == 4
+    assert tried == 1
+    assert len(caplog.messages) == 1
+
+
+def waiting_at(server: socket.socket) -> int:
+    """Count those who connected and were not spoken to, and hang up on them."""
+    server.setblocking(False)
+    for count in itertools.count():
+        try:
+            server.accept()[0].close()
+        except BlockingIOError:
+            return count
+    raise AssertionError
+
+
+def test_the_password_of_a_broker_is_in_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """What is logged may be read by many."""
+    with SyncClient.connect(MemoryStore(), "amqp://me:hunter2@127.0.0.1:1/shop") as client:
+        client.start(add, 1)
+
+    assert "127.0.0.1:1" in caplog.text
+    assert "hunter2" not in caplog.text

@@ -23,8 +23,8 @@ import tidewheel.store.migrations
 from tidewheel.journal.errors import InvalidRequest
 from tidewheel.store.errors import SchemaMismatch
 from tidewheel.store.migrations import SchemaStatus, migrate, schema_status
+from tidewheel.store.revision import NEWEST
 from tidewheel.store.schema import VERSION_TABLE, metadata
-from tidewheel.store.sqlite.revision import NEWEST
 from tidewheel.store.sqlite.store import SqliteStore
 
 

@@ -13,12 +13,12 @@ import msgspec
 import pytest
 
 import tidewheel.store.sqlite
+from tidewheel.store.columns import RUN, STEP, TIMER, WORKER, Columns, micros, moment
 from tidewheel.store.records import RunRecord, StepRecord, TimerRecord, WorkerRecord
-from tidewheel.store.sqlite.columns import RUN, STEP, TIMER, WORKER, Columns, micros, moment
-from tidewheel.store.sqlite.statements import statements
+from tidewheel.store.statements import statements
 
 FOLDER = Path(tidewheel.store.sqlite.__file__).parent / "sql"
-ALL = [(file.stem, name) for file in sorted(FOLDER.glob("*.sql")) for name in statements(file.stem)]
+ALL = [(file.stem, name) for file in sorted(FOLDER.glob("*.sql")) for name in statements("sqlite", file.stem)]
 AT = dt.datetime(2026, 3, 1, 12, 0, 0, 123457, tzinfo=dt.UTC)
 
 
@@ -38,7 +38,7 @@ def planned(file: Path, sql: str) -> list[str]:
 @pytest.mark.parametrize(("group", "name"), ALL)
 def test_a_statement_finds_its_rows_by_an_index(blank: Path, group: str, name: str) -> None:
     """None of them reads a whole table, but for the few workers and what a short list in JSON says."""
-    plan = planned(blank, statements(group)[name])
+    plan = planned(blank, statements("sqlite", group)[name])
 
     scans = [line for line in plan if line.startswith("SCAN") and "USING" not in line]
     harmless = ("SCAN json_each", "SCAN (subquery", "SCAN CONSTANT ROW")
@@ -71,7 +71,7 @@ def test_a_statement_reads_the_fields_in_their_order(
     blank: Path, columns: Columns[Any], group: str, name: str, first: int
 ) -> None:
     """A record is filled by position."""
-    sql = statements(group)[name]
+    sql = statements("sqlite", group)[name]
     values = some_values(sql)
     with contextlib.closing(sqlite3.connect(blank)) as connection:
         described = connection.execute(sql, values).description

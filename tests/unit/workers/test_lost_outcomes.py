@@ -143,12 +143,12 @@ async def test_a_transactional_step_waits_for_a_store_that_is_away(
     transaction, refusals = house.store.transaction, 5
 
     @contextlib.asynccontextmanager
-    async def locked() -> AsyncIterator[MemoryTransaction]:
+    async def locked(*, is_async: bool) -> AsyncIterator[MemoryTransaction]:
         nonlocal refusals
         if refusals:
             refusals -= 1
             raise StoreUnavailable("it is locked by another process; nothing was written")
-        async with transaction() as begun:
+        async with transaction(is_async=is_async) as begun:
             yield begun
 
     monkeypatch.setattr(house.store, "transaction", locked)
@@ -207,7 +207,7 @@ async def test_a_transactional_step_does_not_wait_beyond_its_limit(
             return problem.message
         return "?"
 
-    def locked() -> contextlib.AbstractAsyncContextManager[MemoryTransaction]:
+    def locked(*, is_async: bool) -> contextlib.AbstractAsyncContextManager[MemoryTransaction]:
         message = "locked"
         raise StoreUnavailable(message)
 

@@ -148,8 +148,9 @@ async def test_stopping_an_idle_worker_takes_no_time_and_may_be_repeated(house: 
     assert await house.store.workers() == []
 
 
-async def test_a_consumer_that_is_cancelled_leaves_no_error_behind(house: House) -> None:
-    """What it waited for ends with it: nobody hears of a task whose error was never looked at."""
+@pytest.mark.parametrize("fails_first", [False, True])
+async def test_a_consumer_that_is_cancelled_leaves_no_error_behind(house: House, fails_first: bool) -> None:
+    """What it waited for ends with it, also if it has just failed: no error is left that nobody looked at."""
     complaints: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: complaints.append(context))
     closed = asyncio.Event()
@@ -165,6 +166,9 @@ async def test_a_consumer_that_is_cancelled_leaves_no_error_behind(house: House)
     worker = await house.worker(App("brief"))
     receiving = asyncio.create_task(worker._receive(Closing()))
     await asyncio.sleep(0.1)
+    if fails_first:
+        closed.set()
+        await asyncio.sleep(0)  # it has failed, and whoever waits for it has not heard of it
     receiving.cancel()
     await asyncio.gather(receiving, return_exceptions=True)
     del receiving  # its traceback would keep the receive alive

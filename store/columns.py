@@ -1,4 +1,4 @@
-"""How records look as rows: the same fields in the same order, each as what SQLite can hold.
+"""How records look as rows: the same fields in the same order, each as what a database can hold.
 
 A time is an integer, microseconds since the epoch; a tuple is JSON text; a truth value is 0 or 1.
 """
@@ -29,7 +29,8 @@ def moment(stored: int) -> dt.datetime:
     return _EPOCH + dt.timedelta(microseconds=stored)
 
 
-def _to_text(values: Sequence[Any]) -> str:
+def to_text(values: Sequence[Any]) -> str:
+    """Return a tuple as the database has it."""
     return msgspec.json.encode(values).decode()
 
 
@@ -43,15 +44,15 @@ class Columns(Generic[T]):
         self._writers: list[tuple[int, Callable[[Any], Any]]] = []
         self._readers: list[tuple[int, Callable[[Any], Any]]] = []
         for place, field in enumerate(fields):
-            kinds = _kinds(field.type)
-            if dt.datetime in kinds:
+            types = kinds(field.type)
+            if dt.datetime in types:
                 self._writers.append((place, micros))
                 self._readers.append((place, moment))
-            elif bool in kinds:
+            elif bool in types:
                 self._readers.append((place, bool))
-            elif tuple in kinds:
-                self._writers.append((place, _to_text))
-                self._readers.append((place, _reader_of(field.type)))
+            elif tuple in types:
+                self._writers.append((place, to_text))
+                self._readers.append((place, tuple_reader(field.type)))
 
     def row(self, record: T) -> list[Any]:
         """Return *record* as values for a statement, in the order of the fields."""
@@ -70,13 +71,13 @@ class Columns(Generic[T]):
         return self._record(**dict(zip(self.names, values, strict=True)))
 
 
-def _kinds(annotation: Any) -> set[Any]:
+def kinds(annotation: Any) -> set[Any]:
     """Return the classes in *annotation*, an optional one being ``X | None``."""
     parts = typing.get_args(annotation) if typing.get_origin(annotation) is not tuple else ()
     return {typing.get_origin(part) or part for part in parts or (annotation,)}
 
 
-def _reader_of(annotation: Any) -> Callable[[Any], Any]:
+def tuple_reader(annotation: Any) -> Callable[[Any], Any]:
     """Return what reads a tuple of this type from JSON text."""
     return msgspec.json.Decoder(annotation).decode
 

@@ -1,0 +1,1 @@
+"""RabbitMQ: aio-pika for connections and declarations, a lane of our own for messages."""

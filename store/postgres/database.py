@@ -1,0 +1,200 @@
+"""Connections to Postgres: SQLAlchemy's engine and pool, psycopg's connections.
+
+A connection that failed is thrown away, and with it the idle ones: after a restart of the server they are all
+dead. So of a restart a caller sees one lost connection at most, and a read sees none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import socket
+from collections.abc import AsyncIterator, Awaitable
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.adapt import AdaptersMap
+from sqlalchemy import event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import DisconnectionError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from tidewheel.store.errors import StoreUnavailable
+from tidewheel.store.postgres.arrays import teach
+from tidewheel.store.postgres.config import PostgresConfig
+from tidewheel.store.postgres.faults import is_lost
+
+T = TypeVar("T")
+
+
+class Database:
+    """One database, for one event loop."""
+
+    def __init__(self, url: str, config: PostgresConfig) -> None:
+        self.config = config
+        parsed = make_url(url)
+        #: What only the connections of this store are called.
+        self.name = f"tidewheel {secrets.token_hex(4)}"
+        self.shown = shown(parsed)
+        self._url = parsed
+        self._engine = _engine(parsed, config, self.name)
+        event.listen(self._engine.sync_engine, "connect", self._note_birth)
+        event.listen(self._engine.sync_engine, "checkout", self._check_birth)
+        #: Rises with each connection that fails: those that were opened before are not used again.
+        self._generation = 0
+        self._writers_turn = asyncio.Semaphore(1)
+        self._turns = asyncio.Semaphore(config.connections_max - 1)
+        #: Exchanges that were given up on; they end by themselves once their connection is closed.
+        self._abandoned: set[asyncio.Task[Any]] = set()
+
+    @contextlib.asynccontextmanager
+    async def lend(self, *, to_writer: bool = False) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+        """Lend a connection, in autocommit mode; after an error that leaves it unusable it is thrown away.
+
+        One is kept for the writer. The others are lent in the order in which they are asked for.
+        """
+        async with contextlib.AsyncExitStack() as turn:
+            await self._wait_for_turn(turn, self._writers_turn if to_writer else self._turns)
+            async with self._lent() as connection:
+                yield connection
+
+    async def _wait_for_turn(self, turn: contextlib.AsyncExitStack, turns: asyncio.Semaphore) -> None:
+        limit = self.config.pool_timeout_s
+        try:
+            async with asyncio.timeout(limit):
+                await turn.enter_async_context(turns)
+        except TimeoutError:
+            raise StoreUnavailable(
+                f"{self.shown}: all connections of this process were in use for {limit:g} s; "
+                "nothing was written"
+            ) from None
+
+    @contextlib.asynccontextmanager
+    async def _lent(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+        lent = await self._engine.connect()
+        raw = await lent.get_raw_connection()
+        connection = raw.driver_connection
+        assert isinstance(connection, psycopg.AsyncConnection)
+        try:
+            yield connection
+        except BaseException as error:
+            if is_lost(error) or isinstance(error, asyncio.CancelledError):
+                await asyncio.shield(self._throw_away(lent))
+            elif connection.closed or connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+                await asyncio.shield(lent.invalidate())
+            raise
+        finally:
+            await asyncio.shield(lent.close())
+
+    async def _throw_away(self, lent: Any) -> None:
+        # Those that others have now are looked at when they are lent again, as the idle ones are.
+        self._generation += 1
+        with contextlib.suppress(Exception):
+            await lent.invalidate()
+
+    def _note_birth(self, connection: Any, record: Any) -> None:
+        teach(connection.driver_connection.adapters)
+        record.info["generation"] = self._generation
+
+    def _check_birth(self, _connection: Any, record: Any, _lent: Any) -> None:
+        """Have a connection replaced that is as old as one that failed."""
+        if record.info["generation"] != self._generation:
+            raise DisconnectionError
+
+    async def bounded(
+        self,
+        connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any],
+        work: Awaitable[T],
+        seconds: float | None = None,
+    ) -> T:
+        """Wait for an exchange, but not for ever; one that is given up on loses its connection.
+
+        The driver would ask the server to stop, over a network that may be gone. Here the socket is
+        shut down.
+        """
+        task = asyncio.ensure_future(work)
+        limit = self.config.exchange_timeout_s if seconds is None else seconds
+        try:
+            done, _ = await asyncio.wait([task], timeout=limit)
+        except asyncio.CancelledError:
+            self._abandon(task)
+            raise
+        if done:
+            return task.result()
+        self._abandon(task)
+        hang_up(connection)
+        raise TimeoutError(f"no answer within {limit:g} s")
+
+    def _abandon(self, task: asyncio.Task[Any]) -> None:
+        self._abandoned.add(task)
+        task.add_done_callback(self._forget)
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._abandoned.discard(task)
+        if not task.cancelled():
+            task.exception()
+
+    def step_arguments(self) -> dict[str, Any]:
+        """Return how to connect for a transactional step."""
+        arguments = _arguments(self._url, self.config, self.config.step_options(), self.name)
+        return {**_libpq_arguments(self._url), **arguments, "context": _taught()}
+
+    async def close(self) -> None:
+        """Close all connections. May be called twice."""
+        await self._engine.dispose()
+
+
+def hang_up(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> None:
+    """Shut the socket of *connection* down: whoever waits for it is told at once."""
+    with contextlib.suppress(OSError, psycopg.Error):
+        twin = socket.socket(fileno=socket.dup(connection.fileno()))
+        with twin:
+            twin.shutdown(socket.SHUT_RDWR)
+
+
+def shown(url: URL) -> str:
+    """Name the database, without a user's name and password."""
+    where = url.host or url.query.get("host") or "local socket"
+    port = f":{url.port}" if url.port else ""
+    return f"Postgres database {url.database or 'of the user'!r} at {where}{port}"
+
+
+def _engine(url: URL, config: PostgresConfig, name: str) -> AsyncEngine:
+    return create_async_engine(
+        url.set(drivername="postgresql+psycopg"),
+        connect_args=_arguments(url, config, config.server_options(), name),
+        isolation_level="AUTOCOMMIT",
+        use_native_hstore=False,  # or every new connection would ask for a type that we do not use
+        pool_size=config.connections_max,
+        max_overflow=0,
+        pool_timeout=config.pool_timeout_s,
+    )
+
+
+def _arguments(url: URL, config: PostgresConfig, options: str, name: str) -> dict[str, Any]:
+    """Return what libpq is told beside the URL; what the URL says itself comes last, and counts."""
+    asked = url.query.get("options", "")
+    mine: dict[str, Any] = {
+        "connect_timeout": max(2, round(config.connect_timeout_s)),
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+        "tcp_user_timeout": round(config.exchange_timeout_s * 1000),
+    }
+    said = {name: value for name, value in mine.items() if name not in url.query}
+    mine_alone = {"options": f"{options} {asked}".strip(), "autocommit": True, "application_name": name}
+    return said | mine_alone
+
+
+def _taught() -> AdaptersMap:
+    """Return what psycopg knows of types, and our arrays."""
+    adapters = AdaptersMap(psycopg.adapters)
+    teach(adapters)
+    return adapters
+
+
+def _libpq_arguments(url: URL) -> dict[str, Any]:
+    """Return *url* as psycopg's own keywords."""
+    given: dict[str, Any] = url.translate_connect_args(username="user", database="dbname")
+    return given | dict(url.query)

@@ -1,0 +1,89 @@
+-- What can be asked without writing. Each statement is one snapshot, so all it reads is as of one moment.
+
+-- name: now
+SELECT tidewheel_now_v1();
+
+-- name: find
+SELECT to_json(run)::text
+  FROM tidewheel_runs AS run
+ WHERE namespace = %(namespace)s AND run_id = %(run_id)s;
+
+-- name: load
+-- A run as an activation needs it: its row, the events of its segment or those after one of them, its open steps
+-- (only the inline ones if it is known already), its timers, and who of the steps' owners is alive.
+SELECT to_json(run)::text,
+       (SELECT json_agg(step ORDER BY step.scheduled_seq)
+          FROM tidewheel_steps AS step
+         WHERE step.run_key = run.run_key
+           AND (%(after)s::bigint IS NULL OR step.dispatch = 'inline'))::text,
+       (SELECT json_agg(timer ORDER BY timer.fire_at, timer.path)
+          FROM tidewheel_timers AS timer
+         WHERE timer.run_key = run.run_key)::text,
+       (SELECT json_agg(DISTINCT worker.worker_id)
+          FROM tidewheel_steps AS step
+          JOIN tidewheel_workers AS worker ON worker.worker_id = step.owner
+         WHERE step.run_key = run.run_key
+           AND worker.alive_until > coalesce(%(now)s::bigint, tidewheel_now_v1()))::text,
+       coalesce(%(now)s::bigint, tidewheel_now_v1()),
+       part.run_seqs, part.ats, part.types, part.versions, part.codecs, part.datas, part.checksums
+  FROM tidewheel_runs AS run
+ CROSS JOIN LATERAL (
+       SELECT array_agg(run_seq) AS run_seqs, array_agg(at) AS ats, array_agg(type) AS types,
+              array_agg(version) AS versions, array_agg(codec) AS codecs, array_agg(data) AS datas,
+              array_agg(checksum) AS checksums
+         FROM (SELECT run_seq, at, type, version, codec, data, checksum
+                 FROM tidewheel_events AS event
+                WHERE event.run_key = run.run_key
+                  AND event.run_seq >= greatest(run.segment_seq, coalesce(%(after)s::bigint + 1, 0))
+                  AND event.run_seq <= run.last_seq
+                ORDER BY run_seq) AS event) AS part
+ WHERE run.namespace = %(namespace)s AND run.run_id = %(run_id)s;
+
+-- name: load_step
+-- An open step and what scheduled it.
+SELECT to_json(run)::text, to_json(step)::text, coalesce(%(now)s::bigint, tidewheel_now_v1()),
+       event.run_seq, event.at, event.type, event.version, event.codec, event.data, event.checksum
+  FROM tidewheel_runs AS run
+  JOIN tidewheel_steps AS step ON step.run_key = run.run_key AND step.path = %(path)s
+  LEFT JOIN tidewheel_events AS event ON event.run_key = run.run_key AND event.run_seq = step.scheduled_seq
+ WHERE run.namespace = %(namespace)s AND run.run_id = %(run_id)s;
+
+-- name: journal
+-- A run's events after one of them.
+SELECT run.last_seq, event.run_seq, event.at, event.type, event.version, event.codec, event.data, event.checksum
+  FROM tidewheel_runs AS run
+  LEFT JOIN tidewheel_events AS event ON event.run_key = run.run_key AND event.run_seq > %(after)s::bigint
+                                     AND event.run_seq <= run.last_seq
+ WHERE run.namespace = %(namespace)s AND run.run_id = %(run_id)s
+ ORDER BY event.run_seq;
+
+-- name: list
+-- Runs, newest first. States are phase, cancelling and paused in one word; a condition that is null is not
+-- asked for.
+SELECT to_json(run)::text
+  FROM tidewheel_runs AS run
+ WHERE namespace = %(namespace)s
+   AND run_key < %(before)s
+   AND (%(workflow)s::text IS NULL OR workflow = %(workflow)s)
+   AND (%(states)s::text[] IS NULL OR phase || cancelling::int || paused::int = ANY (%(states)s))
+   AND (NOT %(open_only)s OR ended_at IS NULL)
+ ORDER BY run_key DESC
+ LIMIT %(limit_max)s;
+
+-- name: list_parked
+-- As above, of the parked ones alone: they are few, and have an index of their own.
+SELECT to_json(run)::text
+  FROM tidewheel_runs AS run
+ WHERE namespace = %(namespace)s
+   AND run_key < %(before)s
+   AND parked IS NOT NULL
+   AND (%(workflow)s::text IS NULL OR workflow = %(workflow)s)
+   AND (%(states)s::text[] IS NULL OR phase || cancelling::int || paused::int = ANY (%(states)s))
+   AND (NOT %(open_only)s OR ended_at IS NULL)
+ ORDER BY run_key DESC
+ LIMIT %(limit_max)s;
+
+-- name: workers
+SELECT to_json(worker)::text
+  FROM tidewheel_workers AS worker
+ ORDER BY started_at, worker_id;

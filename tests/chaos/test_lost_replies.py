@@ -1,0 +1,78 @@
+"""COMMITs whose reply is cut: nothing is written twice, and nobody is told that nothing was (31)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.chaos.corner import called, one
+from tests.chaos.fleet import Fleet
+from tests.chaos.forms import either
+from tests.chaos.storm import client_of
+from tests.chaos.weather import COMMITTED, Cut
+from tidewheel.sdk.client import Client
+
+#: Any of the replies may be cut, but not so many that all repetitions of one write are likely to be.
+CUT = Cut(direction="down", pattern=COMMITTED, probability=0.1)
+#: Callers at a time.
+CALLERS = 5
+
+
+async def test_a_write_whose_reply_is_cut_is_made_once(fleet: Fleet) -> None:
+    """Starts and signals of a client: each call succeeds, and each is in the journal once."""
+    cuts = either(100, 1_000)
+    network = fleet.networks["postgres"]
+    sent: dict[str, int] = {}
+
+    async def call(client: Client, caller: int) -> None:
+        handle = await client.start(called, run_id=f"run-{caller}")
+        while (await network.counts())["cuts"] < cuts:
+            number = sent.get(handle.run_id, 0)
+            await handle.signal("call", number)
+            sent[handle.run_id] = number + 1
+
+    async with client_of([fleet.urls[0], fleet.direct[1]]) as client:
+        await network.cut(CUT)
+        await asyncio.gather(*(call(client, caller) for caller in range(CALLERS)))
+        made = (await network.counts())["cuts"]
+        await network.mend()
+
+    payloads = fleet.rows(
+        "SELECT r.run_id, (convert_from(data, 'UTF8')::json ->> 'payload')::int"
+        " FROM tidewheel_events JOIN tidewheel_runs AS r USING (run_key) WHERE type = 'SignalDelivered'"
+    )
+    assert made >= cuts
+    assert sorted(payloads) == sorted((run_id, number) for run_id in sent for number in range(sent[run_id]))
+    assert [breach for breach in fleet.breaches() if not breach.startswith("every_run_has_ended")] == []
+
+
+async def test_runs_end_well_while_the_replies_to_their_workers_are_cut(fleet: Fleet, client: Client) -> None:
+    """No step is executed twice for it: whoever wrote the result finds out that it is there."""
+    cuts = either(40, 400)
+    await fleet.serve_ready()
+    network = fleet.networks["postgres"]
+    await network.cut(CUT)
+    number = 0
+
+    while (await network.counts())["cuts"] < cuts:
+        names = [f"run-{number}-{place}" for place in range(10)]
+        handles = [await client.start(one, name, run_id=name) for name in names]
+        assert [await handle.result(timeout=60) for handle in handles] == names
+        number += 1
+    await network.mend()
+
+    lines = fleet.ledger.lines()
+    assert fleet.breaches() == []
+    assert len(lines) == 10 * number == len({line.key for line in lines})
+
+
+async def test_a_start_whose_reply_is_cut_again_and_again_is_found(fleet: Fleet) -> None:
+    """Five times in a row: the caller gets its run in the end, which was started once."""
+    network = fleet.networks["postgres"]
+
+    async with client_of([fleet.urls[0], fleet.direct[1]]) as client:
+        await network.cut(Cut(direction="down", pattern=COMMITTED, cuts_max=5))
+        handle = await client.start(one, "only", run_id="only")
+        await network.mend()
+
+    assert handle.mismatch is False
+    assert fleet.rows("SELECT run_id, last_seq FROM tidewheel_runs") == [("only", 0)]

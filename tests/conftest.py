@@ -1,0 +1,3 @@
+"""What the tests of every tier may use."""
+
+pytest_plugins = ["tests.servers.fixtures", "tests.servers.journals"]
