@@ -34,6 +34,8 @@ logger = logging.getLogger("tidewheel.keeper")
 BACKLOG_MIN = 1_000
 #: Appends in one transaction.
 GROUP_MAX = 100
+#: Steps that are looked at side by side.
+LOOKS_MAX = 50
 #: How often the rarer duties are done.
 ROUNDS_S = 1.0
 RETENTION_ROUND_S = 60.0
@@ -101,9 +103,18 @@ class Keeper:
     async def see_to(self, due: Due) -> None:
         """Do what was claimed."""
         await self._fire(due.timers)
-        wanted = [await self._look_at_safely(step, due.now) for step in due.steps]
-        hints = [hint for hint in wanted if hint is not None]
-        await self._publish([publication_of(hint) for hint in await self._without_backlog(due.hints + hints)])
+        await self._hint(due.hints)
+        for start in range(0, len(due.steps), LOOKS_MAX):
+            # Together, so that their appends share a transaction: a dead worker leaves many at once.
+            looks = (self._look_at_safely(step, due.now) for step in due.steps[start : start + LOOKS_MAX])
+            found = await asyncio.gather(*looks, return_exceptions=True)
+            await self._hint([hint for hint in found if isinstance(hint, Hint)])
+            for problem in found:
+                if isinstance(problem, BaseException):
+                    raise problem
+
+    async def _hint(self, hints: Sequence[Hint]) -> None:
+        await self._publish([publication_of(hint) for hint in await self._without_backlog(hints)])
 
     async def _fire(self, timers: Sequence[DueTimer]) -> None:
         for start in range(0, len(timers), GROUP_MAX):
@@ -170,6 +181,8 @@ class Keeper:
         if dead:
             logger.warning("taken for dead: %s", ", ".join(dead))
             await self._store.give_up(dead)
+            # What they were executing is due now, and not when the other duty has slept.
+            await self.see_to(await self._store.claim_due(limit=self.config.batch))
         alive = [worker for worker in workers if worker.worker_id not in dead]
         ours = [worker for worker in workers if worker.namespace == self._namespace]
         queues = {DEFAULT_QUEUE, *(queue for worker in ours for queue in worker.queues)}
