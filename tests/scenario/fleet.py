@@ -72,7 +72,7 @@ class Fleet:
 
     def __init__(self, folder: Path, store: str, broker: str) -> None:
         self.folder = folder
-        self._settings = {"TIDEWHEEL_STORE": store, "TIDEWHEEL_BROKER": broker, "TIDEWHEEL_LEASE": "2"}
+        self.settings = {"TIDEWHEEL_STORE": store, "TIDEWHEEL_BROKER": broker, "TIDEWHEEL_LEASE": "2"}
         self._services: list[Service] = []
         (folder / "yard.py").write_text(APP)
 
@@ -81,7 +81,7 @@ class Fleet:
         return subprocess.run(
             [*COMMAND, *arguments],
             cwd=self.folder,
-            env=os.environ | self._settings,
+            env=os.environ | self.settings,
             capture_output=True,
             text=True,
             timeout=COMMAND_SECONDS_MAX,
@@ -116,7 +116,7 @@ class Fleet:
     @contextmanager
     def _environment(self) -> Iterator[None]:
         before = dict(os.environ)
-        os.environ.update(self._settings)
+        os.environ.update(self.settings)
         try:
             yield
         finally:
