@@ -38,7 +38,13 @@ class WorkerConfig(Settings, frozen=True, kw_only=True):
         Key("TIDEWHEEL_QUEUES", "The queues a worker serves, with commas.", check=_check_queues),
     ] = (DEFAULT_QUEUE,)
     prefetch: Annotated[
-        int, Key("TIDEWHEEL_PREFETCH", "Deliveries in hand at a time, per queue.", least=1, most=10_000)
+        int,
+        Key(
+            "TIDEWHEEL_PREFETCH",
+            "Deliveries in hand at a time, per queue; never more than the worker can execute.",
+            least=1,
+            most=10_000,
+        ),
     ] = 64
     slots: Annotated[
         int, Key("TIDEWHEEL_SLOTS", "Steps a worker executes at a time.", least=1, most=100_000)

@@ -44,7 +44,7 @@ from tidewheel.workers.writer import Writer
 logger = logging.getLogger("tidewheel.workers")
 
 #: The longest pause between two attempts to reach the broker.
-RECONNECT_MAX_S = 5.0
+RECONNECT_MAX_S = 1.0
 #: How long a turn may go on that was under way when the grace ended.
 HAND_BACK_S = 1.0
 

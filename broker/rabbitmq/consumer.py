@@ -215,7 +215,8 @@ class RabbitConsumer:
         check_s = self._channel.connection.address.patience.check_s
         while not self._over.is_set():
             try:
-                await asyncio.wait_for(self._over.wait(), check_s)
+                async with asyncio.timeout(check_s):
+                    await self._over.wait()
             except TimeoutError:
                 await self._check()
 

@@ -193,6 +193,25 @@ def test_a_worker_that_can_no_longer_start_ends_all(run: Run, serve: Serve, fold
     assert not is_alive(up.child("worker-2"))
 
 
+def test_a_worker_that_does_not_reach_its_store_again_is_tried_again(
+    run: Run, serve: Serve, folder: Path
+) -> None:
+    """Everything worked before: it will again, and whoever still works is not stopped for it."""
+    up = _started(serve)
+    store, aside = folder / "tidewheel.db", folder / "aside.db"
+    store.rename(aside)
+    store.write_bytes(b"not a database" * 100)
+
+    os.kill(up.child("worker-1"), signal.SIGKILL)
+    up.wait_for("worker-1 ended with exit code 4; it is started again in")
+    aside.replace(store)
+    up.wait_for("works again")
+
+    ran = run("run", "start", "total", "--input", "[1, 2]", "--wait")
+    assert ran.stdout == "3\n"
+    assert is_alive(up.child("worker-2"))
+
+
 def test_lines_for_programs_say_which_process_they_are_of(run: Run, serve: Serve, folder: Path) -> None:
     """Each is JSON, on standard output; the supervisor's own have the processes."""
     worker = serve("worker", "depot.py:app", "--processes", "2", "--json")

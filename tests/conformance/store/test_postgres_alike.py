@@ -57,7 +57,7 @@ BATCHES = 40
 BATCH_MAX = 12
 ROOTS = ("a", "b", "c")
 #: How many appends in one are starts, and how many may be about a run that has ended.
-START_PART, ENDED_PART = 0.08, 0.1
+START_PART, ENDED_PART = 0.15, 0.1
 OFTEN = 0.95
 CHILD = ChildStart(workflow="w", version="", digest="")
 
@@ -96,7 +96,8 @@ class Author:
         return Append(run=run.ref, facts=shown, moves=self._moves(store, run), mark=self._mark())
 
     def _start(self) -> Append:
-        key = self._chance.choice((None, "k1", "k2"))
+        # A key is used for a while, then another: a run is found by it in the batch that started it, too.
+        key = self._chance.choice((None, f"k{self._count // 15}"))
         start = a_start(self._chance.choice((1, 2)), idempotency_key=key)
         mark = self._chance.choice((Await(reply_to="client"), None, None))
         name = self._chance.choice((*ROOTS, f"n{self._number()}"))
