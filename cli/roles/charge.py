@@ -18,6 +18,7 @@ from typing import Final
 
 import msgspec
 
+from tidewheel.cli.failure import Failure
 from tidewheel.cli.roles.banner import Contents
 from tidewheel.workers.leash import Leash, end_with_parent
 
@@ -48,8 +49,9 @@ class Charge:
         self._process: asyncio.subprocess.Process | None = None
         self.began_at = 0.0
         self.heard_at: float | None = None
-        #: Whether it works, since it was last started.
+        #: Whether it works now, and whether it ever did since it was last started.
         self.works = False
+        self.has_worked = False
         self.contents: Contents | None = None
         self.wrong: dict[str, str] = {}
 
@@ -73,6 +75,7 @@ class Charge:
             os.close(said)
         leash.handed_over()
         self._process, self.began_at, self.heard_at = process, loop.time(), None
+        self.has_worked = False
         if self._is_told:  # while it was being started
             self.kill(signal.SIGTERM)
         listening = asyncio.create_task(self._listen(reports, on_works), name=f"listen-{self.name}")
@@ -109,7 +112,8 @@ class Charge:
         self.heard_at = asyncio.get_running_loop().time()
         self.wrong = said.wrong
         if said.works:
-            self.works, self.contents = True, said.contents
+            self.works = self.has_worked = True
+            self.contents = said.contents
             on_works()
 
     def stop(self) -> None:
@@ -137,11 +141,16 @@ class Link:
     @classmethod
     def hold(cls, text: str) -> Link:
         """Take what ``--supervised`` says, and end with the supervisor from now on."""
-        name, parent, child_end, said, looks = text.split(":")
-        end_with_parent(int(child_end), int(parent))
-        os.set_inheritable(int(said), False)
-        os.set_blocking(int(said), False)
-        return cls(name, int(said), looks=looks == "1")
+        try:
+            name, *numbers = text.split(":")
+            parent, child_end, said, looks = map(int, numbers)
+        except ValueError:
+            message = "--supervised is what a supervisor says to its children"
+            raise Failure.invalid(message, "say --processes to have one") from None
+        end_with_parent(child_end, parent)
+        os.set_inheritable(said, False)
+        os.set_blocking(said, False)
+        return cls(name, said, looks=bool(looks))
 
     def report(self, wrong: Mapping[str, str]) -> None:
         """Say how this process is; if nobody can hear it now, the next time will do."""
@@ -161,7 +170,7 @@ def _fitting(wrong: Mapping[str, str]) -> bytes:
     line = _line(Reported(wrong=dict(wrong)))
     if len(line) <= select.PIPE_BUF:
         return line
-    room = select.PIPE_BUF // (8 * len(wrong))
+    room = select.PIPE_BUF // (16 * len(wrong))
     return _line(Reported(wrong={name[:room]: f"{found[:room]}..." for name, found in wrong.items()}))
 
 

@@ -128,8 +128,11 @@ class Supervisor:
             restarts.began(loop.time())
             code = await charge.live(lambda: self._has_news(charge))
             if self._over.is_set():
+                if code != ExitCode.OK:
+                    logger.warning("%s %s while it was stopping", charge.name, ended(code))
                 return
-            if code in _FOR_GOOD or (code == ExitCode.UNREACHABLE and not self._has_worked):
+            can_never = code in _FOR_GOOD and not charge.has_worked
+            if can_never or (code == ExitCode.UNREACHABLE and not self._has_worked):
                 self._give_up(charge, ExitCode(code))
                 return
             pause_s = restarts.pause_s(loop.time())
