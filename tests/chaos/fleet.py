@@ -109,7 +109,7 @@ class Fleet:
     async def arm(self, worker: Child, point: str, occurrence: int) -> None:
         """Let a worker die at a point, from now on."""
         order = {"point": point, "occurrence": occurrence}
-        file = arms_file(self.folder)
+        file = arms_file(self.folder, worker.pid)
         # In one step: the worker must not read half of it.
         new = file.with_suffix(".new")
         new.write_text(json.dumps(order), "utf-8")

@@ -16,6 +16,8 @@ from tests.faults.nursery import Child
 
 #: How many workers there are, but for the moments in which one is replaced: more die than could with two.
 WORKERS = 4
+#: So many have to be at work before another one is chosen to die: one of them stays.
+HEALTHY_MIN = 2
 #: Two deaths are at least this long apart: a worker lives for a few seconds, as even in a bad hour it would.
 APART_S = 0.5
 #: A worker that does not come to its point within this time is killed where it is: as it begins, as it
@@ -42,6 +44,7 @@ class Killer:
         self._tries: Counter[str] = Counter()
         self._ways: dict[str, Stage] = {}
         self._kills = 0
+        self._dying: list[Child] = []
         self.hits: Counter[str] = Counter()
         #: The points that every worker passes: what has to be hit. Others are hit where they can be.
         self.wanted: dict[str, list[Stage]] = {}
@@ -77,16 +80,18 @@ class Killer:
             await self._fleet.serve()
 
     async def ready(self) -> list[Child]:
-        """Wait until all workers that there have to be are at work, and return them."""
+        """Wait until enough workers are at work that are not to die, and return them."""
         while True:
             alive = [worker for worker in self._fleet.workers if not worker.ended.done()]
             found = [worker for worker in alive if self._fleet.is_ready(worker)]
-            if len(found) >= WORKERS:
-                return found
+            healthy = [worker for worker in found if worker not in self._dying]
+            if len(healthy) >= HEALTHY_MIN:
+                return healthy
             await asyncio.sleep(0.02)
 
     async def _kill_at_any_moment(self) -> None:
         victim = self._chance.choice(await self.ready())
+        self._dying.append(victim)
         await asyncio.sleep(self._chance.uniform(0.0, 0.2))
         await self._end(victim, "any moment")
 
@@ -100,8 +105,10 @@ class Killer:
         occurrence = self._chance.randint(1, OCCURRENCE_MAX if way == "work" else 1)
         if way == "start":
             victim = await self._fleet.serve((point, occurrence))
+            self._dying.append(victim)
         else:
             victim = self._chance.choice(workers)
+            self._dying.append(victim)
             await self._fleet.arm(victim, point, occurrence)
             if way == "stop":
                 victim.send(signal.SIGTERM)
@@ -119,6 +126,7 @@ class Killer:
         at = time.time()
         victim.send(signal.SIGKILL)
         code = await victim.code()
+        self._dying.remove(victim)
         self._fleet.notes.look()
         point = self._fleet.notes.deaths.get(victim.pid)
         if point is not None:
