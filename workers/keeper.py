@@ -34,11 +34,15 @@ logger = logging.getLogger("tidewheel.keeper")
 BACKLOG_MIN = 1_000
 #: Appends in one transaction.
 GROUP_MAX = 100
+#: Steps that are looked at side by side.
+LOOKS_MAX = 50
 #: How often the rarer duties are done.
 ROUNDS_S = 1.0
 RETENTION_ROUND_S = 60.0
 #: Never sleeps shorter than this, whatever is due.
 NAP_MIN_S = 0.002
+#: Not longer than this after steps were seen to.
+SOON_S = 0.1
 
 
 class Keeper:
@@ -53,6 +57,8 @@ class Keeper:
         self._namespace = namespace
         self._dead_letters = DeadLetters(store, broker, namespace, self.config)
         self._parked = ParkedRuns(store, broker, namespace)
+        #: Set when something has become due that the present sleep does not know of.
+        self._stirred = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -89,21 +95,36 @@ class Keeper:
     async def _keep_due(self) -> None:
         due = await self._store.claim_due(limit=self.config.batch)
         await self.see_to(due)
-        full = max(len(due.timers), len(due.steps), len(due.hints)) >= self.config.batch
-        await asyncio.sleep(NAP_MIN_S if full else self._nap_s(due))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._nap_s(due)):
+                await self._stirred.wait()
+        self._stirred.clear()
 
     def _nap_s(self, due: Due) -> float:
-        if due.next_at is None:
-            return self.config.poll_s
-        left = (due.next_at - due.now).total_seconds()
-        return min(max(left, NAP_MIN_S), self.config.poll_s)
+        """Return how long nothing is due, as far as is known."""
+        if max(len(due.timers), len(due.steps), len(due.hints)) >= self.config.batch:
+            return NAP_MIN_S
+        # Steps that were seen to may be due again before what was due next: a lost one is tried again soon.
+        nap_s = min(self.config.poll_s, SOON_S) if due.steps else self.config.poll_s
+        if due.next_at is not None:
+            nap_s = min(nap_s, (due.next_at - due.now).total_seconds())
+        return max(nap_s, NAP_MIN_S)
 
     async def see_to(self, due: Due) -> None:
         """Do what was claimed."""
         await self._fire(due.timers)
-        wanted = [await self._look_at_safely(step, due.now) for step in due.steps]
-        hints = [hint for hint in wanted if hint is not None]
-        await self._publish([publication_of(hint) for hint in await self._without_backlog(due.hints + hints)])
+        await self._hint(due.hints)
+        for start in range(0, len(due.steps), LOOKS_MAX):
+            # Together, so that their appends share a transaction: a dead worker leaves many at once.
+            looks = (self._look_at_safely(step, due.now) for step in due.steps[start : start + LOOKS_MAX])
+            found = await asyncio.gather(*looks, return_exceptions=True)
+            await self._hint([hint for hint in found if isinstance(hint, Hint)])
+            for problem in found:
+                if isinstance(problem, BaseException):
+                    raise problem
+
+    async def _hint(self, hints: Sequence[Hint]) -> None:
+        await self._publish([publication_of(hint) for hint in await self._without_backlog(hints)])
 
     async def _fire(self, timers: Sequence[DueTimer]) -> None:
         for start in range(0, len(timers), GROUP_MAX):
@@ -170,6 +191,7 @@ class Keeper:
         if dead:
             logger.warning("taken for dead: %s", ", ".join(dead))
             await self._store.give_up(dead)
+            self._stirred.set()  # what they were executing is due now
         alive = [worker for worker in workers if worker.worker_id not in dead]
         ours = [worker for worker in workers if worker.namespace == self._namespace]
         queues = {DEFAULT_QUEUE, *(queue for worker in ours for queue in worker.queues)}

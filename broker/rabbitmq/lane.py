@@ -104,7 +104,8 @@ class Lane(asyncio.StreamReaderProtocol):
         """Let go of the socket at once."""
         self._gone_because = self._gone_because or why
         if self._socket is not None:
-            self._socket.abort()
+            with suppress(AttributeError):  # Python before 3.11.5, where TLS has ended by itself
+                self._socket.abort()
 
     async def closed(self) -> None:
         """Return when the socket is closed; call ``abort`` before."""

@@ -8,6 +8,7 @@ Passwords are never repeated: the database is named by ``shown``.
 from __future__ import annotations
 
 import asyncio
+import random
 
 import psycopg
 from sqlalchemy import exc
@@ -32,6 +33,8 @@ _ADVICE: dict[str, str] = {
     "58": "cannot use its files; look at its log and its disk",
     "40": "broke a circle of waiting; try again",
 }
+#: The longest pause before the first repetition.
+PAUSE_FIRST_S = 0.02
 _UNDEFINED = ("42P01", "42883", "42703", "3F000")
 
 
@@ -57,6 +60,11 @@ def is_lost(error: BaseException) -> bool:
 def is_worth_repeating(error: BaseException) -> bool:
     """Tell whether the same transaction may well succeed at once: a circle of waiting was broken."""
     return state_of(error) in ("40001", "40P01")
+
+
+async def pause(tried: int) -> None:
+    """Wait a little before a transaction is repeated, each time another while: two must not meet again."""
+    await asyncio.sleep(random.uniform(0.2, 1.0) * PAUSE_FIRST_S * 2**tried)  # noqa: S311 - not a secret
 
 
 def concerns_all(error: BaseException) -> bool:

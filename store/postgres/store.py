@@ -21,7 +21,7 @@ from tidewheel.store.counting import Counters
 from tidewheel.store.postgres import keeping, reading
 from tidewheel.store.postgres.config import PostgresConfig
 from tidewheel.store.postgres.database import Database
-from tidewheel.store.postgres.faults import is_lost, is_worth_repeating, translated
+from tidewheel.store.postgres.faults import is_lost, is_worth_repeating, pause, translated
 from tidewheel.store.postgres.transaction import PostgresTransaction, StepLink
 from tidewheel.store.postgres.writer import Writer
 from tidewheel.store.protocol import Due, Loaded, LoadedStep, RunFilter
@@ -279,6 +279,7 @@ class PostgresStore:
                 is_repeated = is_worth_repeating(error) or (is_lost(error) and tried == 0)
                 if not is_repeated or tried == TRIES_MAX - 1:
                     raise
+                await pause(tried)
         raise AssertionError("unreachable")
 
     async def _do_safely(self, work: Awaitable[T]) -> T:

@@ -26,7 +26,7 @@ from tidewheel.store.counting import Counters
 from tidewheel.store.errors import CommitUnknown, StoreUnavailable
 from tidewheel.store.postgres.appending import Again, Done, Lock, Look, Question, Write, appending
 from tidewheel.store.postgres.database import Database
-from tidewheel.store.postgres.faults import concerns_all, is_lost, is_worth_repeating, translated
+from tidewheel.store.postgres.faults import concerns_all, is_lost, is_worth_repeating, pause, translated
 from tidewheel.store.records import RunRef
 from tidewheel.store.statements import statements
 from tidewheel.store.waiting import time_ordered_key
@@ -233,6 +233,7 @@ class Writer:
                     raise
                 if not is_worth_repeating(error) and not (is_lost(error) and tried == 0):
                     raise
+                await pause(tried)
         raise AssertionError("unreachable")
 
     async def _converse(

@@ -12,6 +12,8 @@ import pytest
 
 from tests.chaos.fleet import Fleet, Servers, fleet_on
 from tests.chaos.storm import client_of
+from tests.servers import provision
+from tests.servers.fixtures import _or_skipped
 from tests.servers.postgres import PrivatePostgres
 from tests.servers.rabbitmq import PrivateRabbit
 from tidewheel.sdk.client import Client
@@ -31,16 +33,16 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[PrivatePostgres]:
+def postgres(request: pytest.FixtureRequest) -> Iterator[PrivatePostgres]:
     """A Postgres server that the tests of this tier share; whoever ends it starts it again."""
-    with PrivatePostgres() as server:
+    with _or_skipped(request, provision.POSTGRES), PrivatePostgres() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
-def rabbit() -> Iterator[PrivateRabbit]:
+def rabbit(request: pytest.FixtureRequest) -> Iterator[PrivateRabbit]:
     """A RabbitMQ node that the tests of this tier share; whoever ends it starts it again."""
-    with PrivateRabbit() as node:
+    with _or_skipped(request, provision.RABBITMQ), PrivateRabbit() as node:
         yield node
 
 

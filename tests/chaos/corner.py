@@ -117,6 +117,16 @@ async def nap(ctx: Context, seconds: float) -> str:
 
 
 @app.workflow
+async def busy(ctx: Context) -> int:
+    """Take a step for every signal, until one says that it is the last."""
+    count = 0
+    while (number := await ctx.signal("call")) is not None:
+        await ctx.invoke(noted, f"{ctx.run_id} {number}")
+        count += 1
+    return count
+
+
+@app.workflow
 async def called(ctx: Context) -> list[int]:
     """Take every signal until one says that it is the last."""
     got: list[int] = []

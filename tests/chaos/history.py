@@ -79,13 +79,13 @@ class Standstill:
 def standstills(faults: Sequence[Fault], journals: Iterable[tuple[str, Sequence[Event]]]) -> list[Standstill]:
     """Return how each fault held runs up: of the runs that it did, the one that stood still the longest.
 
-    *journals* are runs with their events. A run that is under way stands still from the moment the last fault
-    before its next event was over until that event. Where several faults fell between two events, only the
-    last counts, since the others were interrupted; and it is judged as the kind among them that is due most
-    patience.
+    *journals* are runs with their events. A run that is under way stands still from the first death of a
+    worker after its latest event until its next event, whether or not it was with that worker, and however
+    many died meanwhile. While a server or a network is away nothing can be expected: it then stands still
+    from the moment when the last of them is back.
     """
     ordered = sorted(faults, key=lambda fault: fault.over_at)
-    longest: dict[int, Standstill] = {}
+    longest: dict[Fault, Standstill] = {}
     for run_id, events in journals:
         index = 0
         for before, after in itertools.pairwise(events):
@@ -97,18 +97,20 @@ def standstills(faults: Sequence[Fault], journals: Iterable[tuple[str, Sequence[
             between = ordered[first:index]
             if not between:
                 continue
+            outages = [fault for fault in between if fault.kind != "worker"]
+            cause = outages[-1] if outages else between[0]
             found = Standstill(
                 kind=max((fault.kind for fault in between), key=_PATIENCE.index),
-                fault=between[-1],
-                seconds=after.at - between[-1].over_at,
+                fault=cause,
+                seconds=after.at - cause.over_at,
                 run_id=run_id,
                 before=before.type,
                 after=after.type,
             )
-            known = longest.get(index - 1)
+            known = longest.get(cause)
             if known is None or found.seconds > known.seconds:
-                longest[index - 1] = found
-    return [longest[index] for index in sorted(longest)]
+                longest[cause] = found
+    return sorted(longest.values(), key=lambda found: found.fault.over_at)
 
 
 def by_kind(found: Iterable[Standstill]) -> dict[Kind, list[float]]:

@@ -27,8 +27,9 @@ class Plan:
     kills: int
     per_point: int
     troubles: Mapping[Trouble, int]
-    #: How many runs are under way at a time.
+    #: How many runs are under way at a time, and how many workers may be dying.
     open_max: int
+    dying_max: int = 2
     #: Everything has to be over by then.
     limit_s: float
     #: Whether there are enough faults, and enough of the machine, to judge how long runs stood still.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ def serve(
 async def _serve(folder: Path, urls: list[str], watch: ArmedWatch, config: dict[str, Any]) -> None:
     # A handler of Python's own could come in the middle of workflow code, which may not open a file.
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGUSR1, watch.obey, arms_file(folder))
+    loop.add_signal_handler(signal.SIGUSR1, watch.obey, arms_file(folder, os.getpid()))
     is_keeping = config.pop("keeper", True)
     both = App("both")
     both.include(shop.app)
@@ -86,6 +87,6 @@ async def _serve(folder: Path, urls: list[str], watch: ArmedWatch, config: dict[
         await store.close()
 
 
-def arms_file(folder: Path) -> Path:
-    """Return the file that says at which point a worker is to die."""
-    return folder / "armed.json"
+def arms_file(folder: Path, pid: int) -> Path:
+    """Return the file that says at which point the worker with this *pid* is to die."""
+    return folder / f"armed-{pid}.json"

@@ -112,8 +112,10 @@ class Link:
         """A client has come: reach the server for it."""
         self.proxy.accepted += 1
         self.proxy.links.add(self)
-        self.client.pause_reading()
-        self._connecting = asyncio.get_running_loop().create_task(self._connect())
+        loop = asyncio.get_running_loop()
+        # Not at once: early Pythons 3.11 begin to read after this whatever was said before.
+        loop.call_soon(self.client.pause_reading)
+        self._connecting = loop.create_task(self._connect())
 
     async def _connect(self) -> None:
         loop = asyncio.get_running_loop()

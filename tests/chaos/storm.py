@@ -104,7 +104,8 @@ class Storm:
         self.killer = Killer(fleet, history, plan.seed)
         self._say = say
         self._troubles_left = plan.schedule()
-        self._kills_over = False
+        self._kills = 0
+        self._killers_left = plan.dying_max
         self._deadline = time.monotonic() + plan.limit_s
 
     async def blow(self) -> None:
@@ -114,7 +115,8 @@ class Storm:
         async with client_of(self.fleet.urls) as client:
             self.customers = Customers(client, open_max=self.plan.open_max, seed=self.plan.seed)
             await self._calm()
-            chores = [self.killer.supervise, self._kill, self._trouble, self._tell]
+            killers = [self._kill] * self.plan.dying_max
+            chores = [self.killer.supervise, *killers, self._trouble, self._tell]
             shopping = asyncio.ensure_future(self.customers.shop(self._is_enough))
             tasks = [shopping, *(asyncio.ensure_future(chore()) for chore in chores)]
             try:
@@ -142,7 +144,7 @@ class Storm:
     def _is_enough(self) -> bool:
         if time.monotonic() > self._deadline:
             return True
-        is_over = not self._troubles_left and self._kills_over
+        is_over = not self._troubles_left and not self._killers_left
         return is_over and len(self.customers.started) >= self.plan.runs
 
     def _share(self) -> float:
@@ -157,13 +159,13 @@ class Storm:
         return time.monotonic() < self._deadline
 
     async def _kill(self) -> None:
-        number = 0
-        while number < self.plan.kills or self.killer.missing(self.plan.per_point):
+        while self._kills < self.plan.kills or self.killer.missing(self.plan.per_point):
+            number = self._kills
+            self._kills += 1
             if not await self._until(self.plan.share_before_kill(number)):
                 break
             await self.killer.kill_one(self.plan.per_point)
-            number += 1
-        self._kills_over = True
+        self._killers_left -= 1
         await asyncio.Event().wait()
 
     async def _trouble(self) -> None:

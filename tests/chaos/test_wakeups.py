@@ -20,7 +20,7 @@ GROUP = 50
 #: How long such a crowd may take.
 PATIENCE_S = 600.0
 #: How many hints there may be for each run.
-HINTS_MAX = 1.5
+HINTS_MAX = 3.0
 #: The method Basic.Publish in a frame of AMQP 0-9-1: each message is one.
 PUBLISH = Cut(direction="up", pattern=b"\x00\x3c\x00\x28", probability=0.0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from tidewheel.store import facts
 from tidewheel.store.append import Fate, Moves
 from tidewheel.store.ledger import Ledger
 from tidewheel.store.page import Page
@@ -35,8 +36,14 @@ def ignore_the_fence() -> None:
     Ledger._move = mutated  # type: ignore[method-assign]  # that is the mutation
 
 
+def believe_zombies() -> None:
+    """Take the result of any attempt, whoever has the step now."""
+    facts.is_current = lambda step, fact: True  # noqa: ARG005 - that is the mutation
+
+
 #: By name, for processes that are told which to be.
 APPLIED: dict[str, Callable[[], None]] = {
     "acknowledge_first": acknowledge_first,
+    "believe_zombies": believe_zombies,
     "ignore_the_fence": ignore_the_fence,
 }

@@ -24,7 +24,7 @@ def test_acknowledging_too_early_costs_time_only() -> None:
     with mutants.acknowledged_first():
         reports = [simulate(seed, STORM_STEPS) for seed in range(3)]
 
-    assert all(report.counts["crash"] for report in reports[1:])
+    assert any(report.counts["crash"] for report in reports)
 
 
 def _simulate_until_it_fails(odds: dict[str, float]) -> None:
