@@ -128,7 +128,7 @@ scenario: $(STAMP)  ## the whole system, as installed
 
 .PHONY: chaos-short
 chaos-short: $(STAMP)  ## workers, Postgres and RabbitMQ killed while runs go on; three minutes
-	@$(PYTEST) tests/chaos $(ARGS)
+	@$(PYTEST) -n 2 --dist loadfile tests/chaos $(ARGS)
 
 .PHONY: fuzz
 fuzz: $(STAMP)  ## the fuzz tests with a million inputs each
@@ -138,9 +138,14 @@ fuzz: $(STAMP)  ## the fuzz tests with a million inputs each
 simulate: $(STAMP)  ## the simulation with millions of steps
 	@$(PY) -m tests.simulation --steps 5000000 --jobs 2 $(ARGS)
 
-.PHONY: chaos
-chaos: $(STAMP)  ## the faults in their long form
+.PHONY: crashes
+crashes: $(STAMP)  ## the embedded default, killed at every point every time it is passed
 	@TIDEWHEEL_CRASH_POINTS=all $(PYTEST) -n 2 --timeout=0 tests/faults $(ARGS)
+
+.PHONY: chaos
+chaos: $(STAMP)  ## the fleet under thousands of faults, then each single fault many times; half an hour (ARGS=--seed=N)
+	@$(PY) -m tests.chaos $(ARGS)
+	@TIDEWHEEL_CHAOS=long $(PYTEST) -n 2 --dist loadfile --timeout=0 tests/chaos --ignore=tests/chaos/test_storm.py
 
 .PHONY: coverage
 coverage: $(STAMP)  ## which lines unit and property tests leave out

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.fleet import Fleet, Servers, fleet_on
+from tests.chaos.forms import is_in_form
 from tests.chaos.storm import client_of
 from tests.servers import provision
 from tests.servers.fixtures import _or_skipped
@@ -22,6 +23,13 @@ from tidewheel.sdk.client import Client
 _MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of its own is made there
 
 _numbers = itertools.count(1)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what belongs to the long form, unless that is wanted."""
+    left_out = [item for item in items if not is_in_form(item)]
+    items[:] = [item for item in items if is_in_form(item)]
+    config.hook.pytest_deselected(items=left_out)
 
 
 @pytest.fixture

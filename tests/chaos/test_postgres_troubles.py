@@ -10,6 +10,7 @@ import pytest
 
 from tests.chaos.corner import BULK, bulky, one, patient
 from tests.chaos.fleet import Fleet, Servers, fleet_on
+from tests.chaos.forms import long_form
 from tests.chaos.postgres_troubles import (
     Trouble,
     crowded,
@@ -22,6 +23,7 @@ from tests.chaos.postgres_troubles import (
     user_url,
 )
 from tests.chaos.storm import client_of
+from tests.chaos.weather import Weather
 from tests.faults.place import eventually
 from tests.servers.postgres import PrivatePostgres
 from tests.servers.rabbitmq import PrivateRabbit
@@ -58,6 +60,26 @@ async def test_a_result_is_kept_until_postgres_can_be_written(
         assert WAITS in worker.said()
 
     assert await handle.result(timeout=30) == "after held"
+    assert [line.attempt for line in fleet.ledger.lines()] == [1, 1]
+    assert fleet.breaches() == []
+
+
+@long_form
+async def test_a_result_is_kept_while_nothing_reaches_postgres_or_comes_back(
+    fleet: Fleet, client: Client
+) -> None:
+    """Every exchange is given up on in the end, and so is its connection; the next one goes through (17)."""
+    worker = await fleet.serve_ready(lease_s=60.0)
+    handle = await client.start(patient, "held", run_id="held")
+    await eventually(lambda: len(fleet.ledger.lines()) == 1, "the step's start")
+    network = fleet.networks["postgres"]
+
+    await network.weather(Weather(is_black=True))
+    fleet.let("held")
+    await eventually(lambda: WAITS in worker.said(), "the worker's word")
+    await network.mend()
+
+    assert await handle.result(timeout=60) == "after held"
     assert [line.attempt for line in fleet.ledger.lines()] == [1, 1]
     assert fleet.breaches() == []
 
