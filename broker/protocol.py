@@ -83,7 +83,10 @@ class Broker(Protocol):
         """
 
     async def depth(self, queue: str) -> int:
-        """How many messages wait in *queue*, not counting those in somebody's hands; 0 if there is none."""
+        """How many messages wait in *queue*, not counting those in somebody's hands; 0 if there is none.
+
+        What was given back or buried a moment ago may not be counted yet: no broker says when it is there.
+        """
 
     async def delete_queue(self, queue: str) -> None:
         """Remove *queue* and what is in it; nothing if it is not there."""

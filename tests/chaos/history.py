@@ -49,6 +49,9 @@ class History:
         self._file.close()
 
 
+#: A run that goes on within this time was not held up: it takes as long without any fault.
+HELD_UP_S = 0.1
+
 #: A moment that several faults share is judged as the one after which most patience is due.
 _PATIENCE: Sequence[Kind] = ("worker", "network", "postgres", "broker")
 
@@ -77,15 +80,15 @@ class Standstill:
 
 
 def standstills(faults: Sequence[Fault], journals: Iterable[tuple[str, Sequence[Event]]]) -> list[Standstill]:
-    """Return how each fault held runs up: of the runs that it did, the one that stood still the longest.
+    """Return every time that a run was held up by a fault.
 
     *journals* are runs with their events. A run that is under way stands still from the first death of a
     worker after its latest event until its next event, whether or not it was with that worker, and however
     many died meanwhile. While a server or a network is away nothing can be expected: it then stands still
-    from the moment when the last of them is back.
+    from the moment when the last of them is back. Runs that went on as if nothing had happened are left out.
     """
     ordered = sorted(faults, key=lambda fault: fault.over_at)
-    longest: dict[Fault, Standstill] = {}
+    found: list[Standstill] = []
     for run_id, events in journals:
         index = 0
         for before, after in itertools.pairwise(events):
@@ -95,22 +98,20 @@ def standstills(faults: Sequence[Fault], journals: Iterable[tuple[str, Sequence[
             while index < len(ordered) and ordered[index].over_at < after.at:
                 index += 1
             between = ordered[first:index]
-            if not between:
-                continue
             outages = [fault for fault in between if fault.kind != "worker"]
-            cause = outages[-1] if outages else between[0]
-            found = Standstill(
-                kind=max((fault.kind for fault in between), key=_PATIENCE.index),
-                fault=cause,
-                seconds=after.at - cause.over_at,
-                run_id=run_id,
-                before=before.type,
-                after=after.type,
-            )
-            known = longest.get(cause)
-            if known is None or found.seconds > known.seconds:
-                longest[cause] = found
-    return sorted(longest.values(), key=lambda found: found.fault.over_at)
+            cause = outages[-1] if outages else between[0] if between else None
+            if cause is not None and after.at - cause.over_at >= HELD_UP_S:
+                found.append(
+                    Standstill(
+                        kind=max((fault.kind for fault in between), key=_PATIENCE.index),
+                        fault=cause,
+                        seconds=after.at - cause.over_at,
+                        run_id=run_id,
+                        before=before.type,
+                        after=after.type,
+                    )
+                )
+    return sorted(found, key=lambda one: one.fault.over_at)
 
 
 def by_kind(found: Iterable[Standstill]) -> dict[Kind, list[float]]:

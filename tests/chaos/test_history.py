@@ -33,13 +33,13 @@ def test_a_server_is_given_the_time_that_it_is_away() -> None:
     assert [round(stood_s, 3) for stood_s in found["postgres"]] == [0.3]
 
 
-def test_the_run_that_was_held_up_longest_counts() -> None:
-    """One number for each fault; runs that had ended or had not begun are not concerned."""
-    journals = [[9.0, 10.1], [9.0, 11.5], [1.0, 9.9], [10.2, 30.0]]
+def test_runs_that_were_not_held_up_do_not_count() -> None:
+    """Those that had ended, that had not begun, and that went on as if nothing had happened."""
+    journals = [[9.0, 10.05], [9.0, 11.5], [9.0, 10.5], [1.0, 9.9], [10.2, 30.0]]
 
     found = recoveries([fault("worker", 10.0)], journals)
 
-    assert found["worker"] == [1.5]
+    assert found["worker"] == [1.5, 0.5]
 
 
 def test_a_run_that_waits_while_workers_die_waits_since_the_first_of_them() -> None:
@@ -59,8 +59,8 @@ def test_a_run_is_not_expected_to_go_on_without_a_server() -> None:
     assert found["worker"] == []
 
 
-def test_every_fault_has_its_number() -> None:
-    """Faults that held nobody up have none."""
+def test_a_run_may_be_held_up_again_and_again() -> None:
+    """Each time counts, for what was troubled."""
     faults = [
         fault("worker", 10.0),
         fault("worker", 20.0),

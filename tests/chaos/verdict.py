@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from tests.chaos.history import Fault, Kind, by_kind, quantile
+from tests.chaos.history import Fault, Kind, Standstill, by_kind, quantile
 from tests.chaos.storm import Outcome
 
-#: How soon runs have to go on after a fault, in 99 of 100 cases.
+#: How soon a run that a fault held up has to go on, in 99 of 100 cases.
 RECOVERY_P99_S: dict[Kind, float] = {"worker": 2.0, "network": 5.0, "postgres": 5.0, "broker": 5.0}
 _SHOWN_MAX = 20
 _EVENTS_MIN = 10
@@ -69,6 +69,8 @@ def shown(outcome: Outcome) -> str:
         "",
         *_histogram(outcome),
         "",
+        *_worst(outcome),
+        "",
         "the longest:",
         *map(str, sorted(outcome.standstills, key=lambda one: -one.seconds)[:_LONGEST]),
     ]
@@ -79,6 +81,16 @@ def _counted(faults: list[Fault]) -> str:
     killed = sum(fault.kind == "worker" for fault in faults)
     others = Counter(f"{fault.kind} {fault.how}" for fault in faults if fault.kind != "worker")
     return ", ".join([f"worker SIGKILL {killed}", *(f"{what} {count}" for what, count in others.items())])
+
+
+def _worst(outcome: Outcome) -> Iterator[str]:
+    """Yield the same for the one run that each fault held up the longest: not judged, but to be known."""
+    worst: dict[Fault, Standstill] = {}
+    for one in sorted(outcome.standstills, key=lambda one: one.seconds):
+        worst[one.fault] = one
+    for kind, values in by_kind(worst.values()).items():
+        marks = ", ".join(f"{share:.0%} {quantile(values, share):.2f} s" for share in (0.5, 0.95, 0.99))
+        yield f"worst run of each of {len(values)} faults, {kind}: {marks}"
 
 
 def _histogram(outcome: Outcome) -> Iterator[str]:

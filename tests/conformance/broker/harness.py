@@ -90,6 +90,15 @@ async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.01)
 
 
+async def depth_becomes(broker: Broker, queue: str, depth: int) -> None:
+    """Wait until *depth* messages wait in *queue*: what was just given back may still be on its way."""
+
+    async def is_so() -> bool:
+        return await broker.depth(queue) == depth
+
+    await eventually(is_so)
+
+
 async def start_program(*arguments: str) -> asyncio.subprocess.Process:
     """Run ``program.py`` as another process; it answers with lines."""
     program = Path(__file__).with_name("program.py")

@@ -10,6 +10,7 @@ from tests.conformance.broker.harness import (
     PATIENCE_S,
     Place,
     comes_nothing,
+    depth_becomes,
     eventually,
     next_of,
     text_of,
@@ -179,7 +180,7 @@ async def test_the_depth_counts_what_waits(broker: Broker) -> None:
     async with broker.consume("plain", prefetch=1) as deliveries:
         await next_of(deliveries)
         assert await broker.depth("plain") == 1
-    assert await broker.depth("plain") == 2
+    await depth_becomes(broker, "plain", 2)
     assert await broker.depth("nowhere") == 0
 
 
@@ -246,10 +247,7 @@ async def test_looking_at_the_dead_letters_is_enough_to_find_an_expired_message(
     """Without any consumer the message has moved when somebody asks."""
     await broker.publish([to("work", expires_s=0.03)])
 
-    async def moved() -> bool:
-        return await broker.depth("work.dlq") == 1
-
-    await eventually(moved)
+    await depth_becomes(broker, "work.dlq", 1)
 
     assert await broker.depth("work") == 0
 
@@ -258,10 +256,7 @@ async def test_a_message_with_its_own_expiry_is_dropped_without_dead_letters(bro
     """It is not delivered late, and what stands behind it is."""
     await broker.publish([to("plain", "stale", expires_s=0.03), to("plain", "fresh")])
 
-    async def expired() -> bool:
-        return await broker.depth("plain") == 1
-
-    await eventually(expired)
+    await depth_becomes(broker, "plain", 1)
 
     async with broker.consume("plain", prefetch=2) as deliveries:
         assert await texts_of(deliveries, 1) == ["fresh"]
