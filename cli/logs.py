@@ -20,7 +20,7 @@ from tidewheel.cli import output
 #: Libraries that talk too much below this level.
 _CHATTY: Final = ("kombu", "amqp", "alembic", "sqlalchemy", "asyncio")
 #: Libraries whose warnings ours say better, in one sentence and without a traceback.
-_MUTE: Final = ("aio_pika", "aiormq")
+_MUTE: Final = ("aio_pika", "aiormq", "psycopg")
 LEVELS: Final = ("debug", "info", "warning", "error")
 
 

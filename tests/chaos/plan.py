@@ -67,7 +67,7 @@ def long_plan(*, seed: int, runs: int, minutes: float) -> Plan:
             "broker kill": round(5 * share),
             "network storm": round(50 * share),
         },
-        open_max=40,
+        open_max=24,
         limit_s=minutes * 60,
     )
 
