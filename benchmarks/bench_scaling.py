@@ -27,7 +27,7 @@ from tidewheel.store.protocol import Store
 from tidewheel.workers.config import cores
 
 STEP_CPU_S = 0.020
-RUNS, STEPS = 60, 5
+RUNS, STEPS = 150, 5
 #: The machine is warm after so many runs.
 WARMING_RUNS = 4
 START_TIMEOUT_S = 60.0
