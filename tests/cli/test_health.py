@@ -78,6 +78,7 @@ def test_a_supervisor_tells_of_its_children(run: Run, serve: Serve, folder: Path
     _, silent = probe(worker, "/healthz")
     os.kill(second, signal.SIGCONT)
     until(lambda: probe(worker, "/healthz")[0] == 200)
+    until(lambda: probe(worker, "/readyz")[0] == 200)  # it may have to consume anew
     os.kill(first, signal.SIGKILL)
     worker.wait_for("worker-1 was ended by SIGKILL")
     broken = probe(worker, "/readyz")
