@@ -65,32 +65,44 @@ def test_a_keeper_can_be_probed_too(run: Run, serve: Serve, folder: Path) -> Non
     assert "tidewheel.db is not there" in gone["checks"]["store"]
 
 
-def test_a_supervisor_tells_of_its_children(run: Run, serve: Serve, folder: Path) -> None:
-    """One that stands still makes it not live, one that was killed makes it not ready; both pass."""
+def test_a_supervisor_tells_of_a_child_that_stands_still(run: Run, serve: Serve, folder: Path) -> None:
+    """That makes it not live, and passes."""
     worker = serve("worker", "depot.py:app", "--processes", "2", *HEALTH)
     worker.wait_for(" ready")
-    until(lambda: probe(worker, "/readyz")[0] == 200)
     well = probe(worker, "/healthz")
-    first, second = worker.child("worker-1"), worker.child("worker-2")
+    second = worker.child("worker-2")
 
     os.kill(second, signal.SIGSTOP)
     until(lambda: probe(worker, "/healthz")[0] == 503)
     _, silent = probe(worker, "/healthz")
     os.kill(second, signal.SIGCONT)
     until(lambda: probe(worker, "/healthz")[0] == 200)
-    until(lambda: probe(worker, "/readyz")[0] == 200)  # it may have to consume anew
-    os.kill(first, signal.SIGKILL)
-    worker.wait_for("worker-1 was ended by SIGKILL")
-    broken = probe(worker, "/readyz")
-    until(lambda: probe(worker, "/readyz")[0] == 200)
 
     assert well == (200, {"status": "ok", "checks": {"loop": "ok", "worker-1": "ok", "worker-2": "ok"}})
     assert silent["checks"]["worker-1"] == "ok"
     assert "has said nothing for" in silent["checks"]["worker-2"]
+    until(lambda: probe(worker, "/readyz")[0] == 200)
+    worker.send(signal.SIGTERM)
+    assert worker.exit_code() == ExitCode.OK
+
+
+def test_a_supervisor_tells_of_a_child_that_was_killed(run: Run, serve: Serve, folder: Path) -> None:
+    """That makes it not ready until another one works."""
+    worker = serve("worker", "depot.py:app", "--processes", "2", *HEALTH)
+    worker.wait_for(" ready")
+
+    os.kill(worker.child("worker-1"), signal.SIGKILL)
+    worker.wait_for("worker-1 was ended by SIGKILL")
+    broken = probe(worker, "/readyz")
+    until(lambda: probe(worker, "/readyz")[0] == 200)
+
     assert broken == (
         503,
         {"status": "failing", "checks": {"worker-1": "is being started", "worker-2": "ok"}},
     )
+    assert probe(worker, "/healthz")[0] == 200
+    worker.send(signal.SIGTERM)
+    assert worker.exit_code() == ExitCode.OK
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])
