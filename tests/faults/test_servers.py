@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -78,13 +79,20 @@ def descendants(pid: int) -> dict[int, str]:
 
 def folders(pids: dict[int, str]) -> set[Path]:
     """Return the folders of servers in which the processes are."""
-    places = {Path(f"/proc/{pid}/cwd").readlink() for pid in pids if started(pid)}
+    places: set[Path] = set()
+    for pid in pids:
+        with contextlib.suppress(FileNotFoundError):  # one that has just ended, as helpers of servers do
+            places.add(Path(f"/proc/{pid}/cwd").readlink())
     return {path for place in places for path in (place, *place.parents) if path.name.startswith("tw-")}
 
 
 def sessions(pids: dict[int, str]) -> set[int]:
     """Return the sessions of processes."""
-    return {os.getsid(pid) for pid in pids if started(pid)}
+    found: set[int] = set()
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            found.add(os.getsid(pid))
+    return found
 
 
 def await_end(pids: dict[int, str]) -> None:
