@@ -34,10 +34,20 @@ def host_with(folder: Path) -> HostWith:
     @asynccontextmanager
     async def started(clock: str) -> AsyncIterator[Nursery]:
         bent = {"LD_PRELOAD": str(library), "FAKETIME": clock, "DONT_FAKE_MONOTONIC": "1"}
-        async with nursery_in(folder, PRELOADED, name="bent", **bent) as nursery:
-            yield nursery
+        before = _left_by_the_library()
+        try:
+            async with nursery_in(folder, PRELOADED, name="bent", **bent) as nursery:
+                yield nursery
+        finally:
+            for file in _left_by_the_library() - before:
+                file.unlink(missing_ok=True)
 
     return started
+
+
+def _left_by_the_library() -> set[Path]:
+    """Return the shared memory of libfaketime: processes that are killed leave it behind."""
+    return {*Path("/dev/shm").glob("faketime_shm_*"), *Path("/dev/shm").glob("sem.faketime_sem_*")}  # noqa: S108
 
 
 @pytest.mark.parametrize("clock", CLOCKS)
