@@ -47,7 +47,7 @@ def host_with(folder: Path) -> HostWith:
 
 def _left_by_the_library() -> set[Path]:
     """Return the shared memory of libfaketime: processes that are killed leave it behind."""
-    return {*Path("/dev/shm").glob("faketime_shm_*"), *Path("/dev/shm").glob("sem.faketime_sem_*")}  # noqa: S108
+    return {*Path("/dev/shm").glob("faketime_shm_*"), *Path("/dev/shm").glob("sem.faketime_sem_*")}  # noqa: S108 - not ours to make
 
 
 @pytest.mark.parametrize("clock", CLOCKS)
