@@ -153,7 +153,11 @@ coverage: $(STAMP)  ## which lines unit and property tests leave out
 	@$(PY) -m coverage report
 
 .PHONY: bench
-bench: $(STAMP)  ## the benchmarks, one after the other
+bench: $(STAMP)  ## Tidewheel next to its peers, in one run (ARGS=--quick: under three minutes)
+	@$(PY) -m benchmarks $(ARGS)
+
+.PHONY: bench-parts
+bench-parts: $(STAMP)  ## the parts by themselves: replay, the broker's driver, the embedded default, scaling
 	@set -e; for bench in benchmarks/bench_*.py; do printf '== %s\n' "$$bench"; $(PY) "$$bench"; done
 
 .PHONY: docs

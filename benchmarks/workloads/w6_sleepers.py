@@ -1,0 +1,60 @@
+"""W6: many runs asleep: what they cost, and how soon they are done when they wake at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+import psycopg
+
+from benchmarks import machine
+from benchmarks.systems import TIDEWHEEL, Driver
+from benchmarks.workload import Figure, Measured, Target, Workload
+
+
+def measure(driver: Driver, sizes: Mapping[str, int]) -> Measured:
+    """Put them to bed, watch for a while, then wake others all at once."""
+    processes = driver.ask("processes")
+    pids = [processes["keeper"], *processes["workers"]]
+    before_mb = sum(map(machine.memory_mb, pids))
+    before_bytes = _size(driver.database)
+    driver.ask("sleep_long", runs=sizes["asleep"], seconds=86_400)
+    time.sleep(sizes["settle_s"])
+    after_mb = sum(map(machine.memory_mb, pids))
+    with driver.observed() as seen:
+        time.sleep(sizes["watch_s"])
+    found = {
+        "idle_cpu": seen.cpu_s["python"] / sizes["watch_s"] * 100,
+        "idle_cpu_postgres": seen.cpu_s["postgres"] / sizes["watch_s"] * 100,
+        "bytes": (_size(driver.database) - before_bytes) / sizes["asleep"],
+        "memory_kb": max(after_mb - before_mb, 0.0) * 1024 / sizes["asleep"],
+        "noise": seen.noise,
+    }
+    woken = driver.ask("wake", runs=sizes["woken"], seconds=sizes["woken_after_s"])
+    found["woken_s"] = sizes["woken"] / woken["seconds"]
+    return found
+
+
+def _size(database: str) -> int:
+    with psycopg.connect(database) as connection:
+        row = connection.execute("SELECT pg_database_size(current_database())").fetchone()
+        assert row is not None
+        return int(row[0])
+
+
+WORKLOAD = Workload(
+    name="W6",
+    title="sleepers: 100,000 runs asleep, 10,000 woken at once",
+    figures=(
+        Figure("idle_cpu", "% of a core idle"),
+        Figure("memory_kb", "kB of memory a run", digits=3),
+        Figure("bytes", "bytes of database a run", digits=0),
+        Figure("woken_s", "runs woken and done/s", "more", 0),
+    ),
+    systems=(TIDEWHEEL,),
+    measure=measure,
+    full={"asleep": 100_000, "settle_s": 5, "watch_s": 20, "woken": 10_000, "woken_after_s": 30},
+    quick={"asleep": 2_000, "settle_s": 2, "watch_s": 5, "woken": 1_000, "woken_after_s": 5},
+    targets=(Target("idle_cpu", at_most=2.0, of=None),),
+    rounds_max=1,
+)
