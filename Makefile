@@ -153,7 +153,7 @@ coverage: $(STAMP)  ## which lines unit and property tests leave out
 	@$(PY) -m coverage report
 
 .PHONY: bench
-bench: $(STAMP)  ## Tidewheel next to its peers, in one run (ARGS=--quick: under three minutes)
+bench: $(STAMP)  ## Tidewheel next to its peers, in one run (ARGS=--quick: a few minutes)
 	@$(PY) -m benchmarks $(ARGS)
 
 .PHONY: bench-parts

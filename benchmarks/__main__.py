@@ -72,7 +72,7 @@ def _draw(figures: Path, chart: Path) -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     names = [workload.name for workload in known()]
-    parser.add_argument("--quick", action="store_true", help="one round of small sizes, under three minutes")
+    parser.add_argument("--quick", action="store_true", help="one round of small sizes: a few minutes")
     parser.add_argument("--only", nargs="+", default=[], choices=names, metavar="W", help=", ".join(names))
     parser.add_argument("--systems", nargs="+", choices=list(SYSTEMS), metavar="S", help=", ".join(SYSTEMS))
     parser.add_argument("--rounds", type=int, help="how often each is measured (5; 1 if quick)")
