@@ -150,6 +150,10 @@ class Session:
             self._must_load = True
         else:
             self._facts.append(fact)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Take turns, unless that is under way."""
         if self._turning is None:
             self._turning = asyncio.create_task(self._take_turns(), name=f"tidewheel-run-{self.run.run_id}")
 
@@ -175,7 +179,7 @@ class Session:
         finally:
             self._turning = None
             if self._has_work():
-                self._happened(None)
+                self._go_on()
             elif self.is_idle():
                 self._on_idle(self)
 
