@@ -35,10 +35,11 @@ class TaskHint(msgspec.Struct, frozen=True, kw_only=True, tag="task", tag_field=
 
 
 class RunEnded(msgspec.Struct, frozen=True, kw_only=True, tag="ended", tag_field="kind"):
-    """A run has ended; whoever asked for its result can read it."""
+    """A run has ended; whoever asked for its result can read it, as event *last_seq* if that is known."""
 
     namespace: str
     run_id: str
+    last_seq: int = -1
 
 
 WorkItem: TypeAlias = RunHint | TaskHint

@@ -29,10 +29,15 @@ FAILED_LOOKS_MAX = 5
 class Ending:
     """The end of one run, for as long as somebody waits for it."""
 
-    def __init__(self, connection: Connection, run: RunRef, *, is_awaited: bool) -> None:
+    def __init__(
+        self, connection: Connection, run: RunRef, *, is_awaited: bool, is_new: bool = False
+    ) -> None:
+        """*is_awaited*: the store knows that this client waits. *is_new*: it knew so from the run's start."""
         self._connection = connection
         self._run = run
         self._is_awaited = is_awaited
+        #: Whether a reply comes for sure, or almost, so that looking before it does is not worth while.
+        self._is_told = is_awaited and is_new
         self._terminal: ev.Event | None = None
         #: The run's row when it was last looked at.
         self._seen: RunRecord | None = None
@@ -50,7 +55,8 @@ class Ending:
         if limit_s is None or limit_s > 0:
             await self._connection.replies.listen(LISTEN_TIMEOUT_S if limit_s is None else limit_s)
         with self._connection.replies.expected(self._run) as told:
-            found = await self._look()
+            waits_first = self._is_told and (limit_s is None or limit_s > LOOK_FIRST_S)
+            found = None if waits_first else await self._look()
             pause_s = LOOK_FIRST_S
             while found is None:
                 left_s = pause_s if deadline_s is None else min(pause_s, deadline_s - loop.time())
@@ -59,17 +65,19 @@ class Ending:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(left_s):
                         await told.wait()
-                told.clear()
                 self._connection.check_usable()
-                found = await self._look_again()
+                found = await self._look_again(told.last_seq)
                 pause_s = min(2 * pause_s, LOOK_MAX_S)
         self._terminal = found
         return found
 
-    async def _look_again(self) -> ev.Event | None:
-        """Look; a store that is away for a moment does not end the waiting."""
+    async def _look_again(self, last_seq: int) -> ev.Event | None:
+        """Look; a store that is away for a moment does not end the waiting.
+
+        If it was said which event ended the run, that is looked at alone.
+        """
         try:
-            found = await self._look()
+            found = await self._event(last_seq) or await self._look()
         except StoreUnavailable as problem:
             self._failed_looks += 1
             if self._failed_looks >= FAILED_LOOKS_MAX:
@@ -108,10 +116,18 @@ class Ending:
 
     async def _read(self, last_seq: int) -> ev.Event:
         """Return the event that ended the run: nothing follows it."""
-        entries = await self._connection.store.journal(self._run, after=last_seq - 1)
-        if not entries:
+        event = await self._event(last_seq)
+        if event is None:
             raise not_found(self._run)
-        return entries[-1].event
+        return event
+
+    async def _event(self, last_seq: int) -> ev.Event | None:
+        """Return event *last_seq* if it ended the run."""
+        entries = (
+            None if last_seq < 0 else await self._connection.store.journal(self._run, after=last_seq - 1)
+        )
+        event = entries[-1].event if entries else None
+        return event if isinstance(event, ev.TERMINAL) else None
 
     def _still_open(self, limit_s: float | None) -> str:
         words = f"run {self._run.run_id} did not end within {limit_s:g} seconds"

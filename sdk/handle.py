@@ -46,7 +46,7 @@ class Handle(Generic[R]):
         self._connection = connection
         self._ref = connection.ref(run_id)
         self._returns = returns
-        self._ending = Ending(connection, self._ref, is_awaited=is_awaited)
+        self._ending = Ending(connection, self._ref, is_awaited=is_awaited, is_new=not existed)
         #: The run was there already; also where the store's first answer to this very start was lost.
         self.existed = existed
         #: The run was there already, and was started with another workflow or input.

@@ -31,6 +31,7 @@ def publications(appended: Appended, *, own_queue: str | None = None) -> list[Pu
     """
     wanted = [publication_of(hint) for hint in appended.hints]
     for ended in appended.ended:
-        item = RunEnded(namespace=ended.run.namespace, run_id=ended.run.run_id)
+        namespace, run_id = ended.run
+        item = RunEnded(namespace=namespace, run_id=run_id, last_seq=ended.last_seq)
         wanted += [to_queue(item, queue) for queue in ended.reply_to if queue != own_queue]
     return wanted

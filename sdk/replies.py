@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import OrderedDict
 from collections.abc import Iterator
 
 from tidewheel.broker.errors import PoisonMessage
@@ -26,6 +27,27 @@ PREFETCH = 100
 RETRY_FIRST_S, RETRY_MAX_S = 0.5, 30.0
 #: Who waits for a run does not wait longer than this for the queue to be there.
 LISTEN_TIMEOUT_S = 5.0
+#: So many runs may have ended before anybody waits for them; of more, the first are looked for.
+UNHEARD_MAX = 10_000
+
+
+class Told:
+    """Whether somebody said that a run has ended, and with which event."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+        #: The run's last event, if that was said.
+        self.last_seq = -1
+
+    def tell(self, last_seq: int) -> None:
+        """Wake who waits."""
+        self.last_seq = max(self.last_seq, last_seq)
+        self._event.set()
+
+    async def wait(self) -> None:
+        """Return when something was said since last time."""
+        await self._event.wait()
+        self._event.clear()
 
 
 class Replies:
@@ -36,16 +58,21 @@ class Replies:
         self._client = client
         self.queue = reply_queue(client)
         #: Who waits for which run: each gets an event of its own.
-        self._waiting: dict[RunRef, set[asyncio.Event]] = {}
+        self._waiting: dict[RunRef, set[Told]] = {}
+        #: Runs that ended before anybody waited for them, the latest, with their last events.
+        self._unheard: OrderedDict[RunRef, int] = OrderedDict()
         self._consumer: asyncio.Task[None] | None = None
         self._tried = asyncio.Event()
         self.is_listening = False
 
     @contextlib.contextmanager
-    def expected(self, run: RunRef) -> Iterator[asyncio.Event]:
-        """Give an event that is set when *run* may have ended. Whoever waits for it clears it."""
-        told = asyncio.Event()
+    def expected(self, run: RunRef) -> Iterator[Told]:
+        """Give what is told when *run* may have ended, or has been told already."""
+        told = Told()
         self._waiting.setdefault(run, set()).add(told)
+        last_seq = self._unheard.pop(run, None)
+        if last_seq is not None:
+            told.tell(last_seq)
         try:
             yield told
         finally:
@@ -104,10 +131,15 @@ class Replies:
             logger.warning("a reply that says nothing was dropped: %s", problem)
             return
         if isinstance(item, RunEnded):
-            for told in self._waiting.get(RunRef(item.namespace, item.run_id), ()):
-                told.set()
+            run = RunRef(item.namespace, item.run_id)
+            for told in self._waiting.get(run, ()):
+                told.tell(item.last_seq)
+            if run not in self._waiting:
+                self._unheard[run] = item.last_seq
+                if len(self._unheard) > UNHEARD_MAX:
+                    self._unheard.popitem(last=False)
 
     def _tell_all(self) -> None:
         for waiting in self._waiting.values():
             for told in waiting:
-                told.set()
+                told.tell(-1)

@@ -222,9 +222,10 @@ class Hint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that ended in this append, and who waits for it."""
+    """A run that has ended, with its last event, and who waits for it."""
 
     run: RunRef
+    last_seq: int
     reply_to: tuple[str, ...]
 
 

@@ -164,7 +164,7 @@ class Ledger:
         run = page.run
         if moves.events and run.token == moves.token:
             if run.ended:  # whoever waits for it may not have been told
-                self._answer.ended.append(Ended(run=run.ref, reply_to=run.reply_to))
+                self._answer.ended.append(Ended(run=run.ref, last_seq=run.last_seq, reply_to=run.reply_to))
             return Fate.REPEATED
         if run.ended:
             return Fate.ENDED
@@ -272,7 +272,7 @@ class Ledger:
         if isinstance(event, ev.ExecutionContinued):
             return
         run = page.run
-        self._answer.ended.append(Ended(run=run.ref, reply_to=run.reply_to))
+        self._answer.ended.append(Ended(run=run.ref, last_seq=run.last_seq, reply_to=run.reply_to))
         parent = None if run.parent_key is None else self._page(self._rows_by_key(run.parent_key))
         if parent is None or parent.run.ended:
             return
@@ -322,7 +322,7 @@ class Ledger:
         if mark.reply_to not in run.reply_to and len(run.reply_to) < REPLY_TO_MAX:
             run.reply_to = (*run.reply_to, mark.reply_to)
         if run.ended:
-            self._answer.ended.append(Ended(run=run.ref, reply_to=(mark.reply_to,)))
+            self._answer.ended.append(Ended(run=run.ref, last_seq=run.last_seq, reply_to=(mark.reply_to,)))
 
     def _strike(self, page: Page, mark: Strike) -> None:
         run = page.run

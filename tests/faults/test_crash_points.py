@@ -28,7 +28,7 @@ AT_A_TIME = 2
 SAMPLE = 6
 SEED = 20_261_116
 #: What no run of the story asks for while nothing goes wrong; other tests of this tier do.
-UNCALLED = {"broker.depth", "delivery.bury", "delivery.release", "store.changed"}
+UNCALLED = {"broker.depth", "delivery.bury", "delivery.release", "store.changed", "store.find"}
 
 
 async def recorded(nursery: Nursery, folder: Path, blank: Path) -> dict[str, Any]:

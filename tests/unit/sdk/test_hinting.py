@@ -33,13 +33,13 @@ def test_each_hint_goes_to_the_workers_of_its_queue() -> None:
 
 def test_whoever_waits_is_told_but_not_by_itself() -> None:
     """A client that reads in the answer that the run has ended needs no message."""
-    answer = Appended(run=RUN, now=NOW, ended=[Ended(run=RUN, reply_to=("mine", "yours"))])
+    answer = Appended(run=RUN, now=NOW, ended=[Ended(run=RUN, last_seq=7, reply_to=("mine", "yours"))])
 
     everybody, others = publications(answer), publications(answer, own_queue="mine")
 
     assert [each.routing_key for each in everybody] == ["mine", "yours"]
     assert [each.routing_key for each in others] == ["yours"]
-    assert read_item(others[0].message) == RunEnded(namespace="blue", run_id="order-42")
+    assert read_item(others[0].message) == RunEnded(namespace="blue", run_id="order-42", last_seq=7)
 
 
 def test_nothing_owed_is_nothing_published() -> None:
