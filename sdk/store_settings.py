@@ -37,6 +37,15 @@ class PostgresSettings(Settings, frozen=True, kw_only=True):
             most=3_600.0,
         ),
     ] = 2.0
+    remembered: Annotated[
+        int,
+        Key(
+            "TIDEWHEEL_POSTGRES_REMEMBERED",
+            "Runs a process remembers as it left them, so that their next write need not ask; 0: none.",
+            least=0,
+            most=1_000_000,
+        ),
+    ] = 10_000
     partition_days: Annotated[
         int,
         Key(
@@ -58,4 +67,5 @@ class PostgresSettings(Settings, frozen=True, kw_only=True):
             lock_timeout_s=self.lock_timeout_s,
             exchange_timeout_s=self.statement_timeout_s + 2.0,
             partition_days=self.partition_days,
+            remembered_max=self.remembered,
         )

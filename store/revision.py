@@ -24,6 +24,13 @@ def is_newer(revision: str | None) -> bool:
     return revision is not None and int(revision) > int(NEWEST)
 
 
+def lacking(database: str) -> SchemaMismatch:
+    """Return the error for a database that has the tables of this release, but not all its functions."""
+    return SchemaMismatch(
+        f"{database} has not all functions that this release calls: run `tidewheel db migrate`"
+    )
+
+
 def mismatch(database: str, revision: str | None) -> SchemaMismatch:
     """Return the error for a database whose schema is not that of this release."""
     if revision is None:

@@ -46,9 +46,10 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Write, and end the transaction."""
+    """Write what happened *now*, and end the transaction."""
 
     written: Written
+    now: dt.datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,8 @@ class Done:
     answers: dict[int, Appended] = field(default_factory=dict)
     #: The places of those appends whose runs somebody else has.
     held_up: list[int] = field(default_factory=list)
+    #: What time it was in the database, in its microseconds.
+    now_us: int = 0
 
 
 def appending(
@@ -83,7 +86,7 @@ def appending(
     wanted = foresee(batch)
     for _ in range(FETCHES_MAX):
         found = msgspec.json.decode((yield Lock(wanted.as_json(), waiting)))
-        done = Done(held_up=_held_up(batch, found, wanted))
+        done = Done(held_up=_held_up(batch, found, wanted), now_us=found["now"])
         taken = [place for place in range(len(batch)) if place not in set(done.held_up)]
         fetched = Fetched()
         fetched.add(wanted, found)
@@ -98,7 +101,7 @@ def appending(
         if not keep(answers):
             yield Again()
         else:
-            yield Write(written)
+            yield Write(written, now)
         done.answers = dict(zip(taken, answers, strict=True))
         return done
     raise AssertionError("appends went on asking for more runs")

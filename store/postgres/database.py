@@ -18,7 +18,7 @@ from psycopg.adapt import AdaptersMap
 from sqlalchemy import event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import DisconnectionError
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from tidewheel.store.errors import StoreUnavailable
 from tidewheel.store.postgres.arrays import teach
@@ -42,22 +42,50 @@ class Database:
         event.listen(self._engine.sync_engine, "connect", self._note_birth)
         event.listen(self._engine.sync_engine, "checkout", self._check_birth)
         #: Rises with each connection that fails: those that were opened before are not used again.
-        self._generation = 0
+        self.generation = 0
         self._writers_turn = asyncio.Semaphore(1)
+        self._writers: _Lent | None = None
         self._turns = asyncio.Semaphore(config.connections_max - 1)
         #: Exchanges that were given up on; they end by themselves once their connection is closed.
         self._abandoned: set[asyncio.Task[Any]] = set()
 
     @contextlib.asynccontextmanager
-    async def lend(self, *, to_writer: bool = False) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+    async def lend(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
         """Lend a connection, in autocommit mode; after an error that leaves it unusable it is thrown away.
 
-        One is kept for the writer. The others are lent in the order in which they are asked for.
+        They are lent in the order in which they are asked for. One is kept for the writer.
         """
         async with contextlib.AsyncExitStack() as turn:
-            await self._wait_for_turn(turn, self._writers_turn if to_writer else self._turns)
-            async with self._lent() as connection:
-                yield connection
+            await self._wait_for_turn(turn, self._turns)
+            lent = await self._take()
+            try:
+                yield lent.connection
+            except BaseException as error:
+                await asyncio.shield(self._spoil(lent, error))
+                raise
+            finally:
+                await asyncio.shield(lent.give_back())
+
+    @contextlib.asynccontextmanager
+    async def lend_to_writer(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+        """Lend the writer's connection. It stays taken, since it is wanted again at once."""
+        async with contextlib.AsyncExitStack() as turn:
+            await self._wait_for_turn(turn, self._writers_turn)
+            lent = self._writers
+            if lent is None or lent.generation != self.generation:
+                await self._dismiss_writers()
+                lent = self._writers = await self._take()
+            try:
+                yield lent.connection
+            except BaseException as error:
+                await asyncio.shield(self._spoil(lent, error))
+                await asyncio.shield(self._dismiss_writers())
+                raise
+
+    async def _dismiss_writers(self) -> None:
+        lent, self._writers = self._writers, None
+        if lent is not None:
+            await lent.give_back()
 
     async def _wait_for_turn(self, turn: contextlib.AsyncExitStack, turns: asyncio.Semaphore) -> None:
         limit = self.config.pool_timeout_s
@@ -70,37 +98,57 @@ class Database:
                 "nothing was written"
             ) from None
 
-    @contextlib.asynccontextmanager
-    async def _lent(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+    async def _take(self) -> _Lent:
+        generation = self.generation
         lent = await self._engine.connect()
         raw = await lent.get_raw_connection()
         connection = raw.driver_connection
         assert isinstance(connection, psycopg.AsyncConnection)
-        try:
-            yield connection
-        except BaseException as error:
-            if is_lost(error) or isinstance(error, asyncio.CancelledError):
-                await asyncio.shield(self._throw_away(lent))
-            elif connection.closed or connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
-                await asyncio.shield(lent.invalidate())
-            raise
-        finally:
-            await asyncio.shield(lent.close())
+        return _Lent(lent, connection, generation)
 
-    async def _throw_away(self, lent: Any) -> None:
-        # Those that others have now are looked at when they are lent again, as the idle ones are.
-        self._generation += 1
-        with contextlib.suppress(Exception):
+    async def _spoil(self, lent: _Lent, error: BaseException) -> None:
+        """See to it that a connection is not used again that *error* has left in the middle of something."""
+        connection = lent.connection
+        if is_lost(error) or isinstance(error, asyncio.CancelledError):
+            # Those that others have now are looked at when they are lent again, as the idle ones are.
+            self.generation += 1
+            await lent.invalidate()
+        elif connection.closed or connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
             await lent.invalidate()
 
     def _note_birth(self, connection: Any, record: Any) -> None:
         teach(connection.driver_connection.adapters)
-        record.info["generation"] = self._generation
+        record.info["generation"] = self.generation
 
     def _check_birth(self, _connection: Any, record: Any, _lent: Any) -> None:
         """Have a connection replaced that is as old as one that failed."""
-        if record.info["generation"] != self._generation:
+        if record.info["generation"] != self.generation:
             raise DisconnectionError
+
+    async def timed(
+        self, connection: psycopg.AsyncConnection[Any], work: Awaitable[T], seconds: float | None = None
+    ) -> T:
+        """Wait for an exchange, but not for ever, in a task that nobody cancels; else see ``bounded``.
+
+        One that takes too long loses its connection, and ends by that.
+        """
+        limit = self.config.exchange_timeout_s if seconds is None else seconds
+        is_late = False
+
+        def give_up() -> None:
+            nonlocal is_late
+            is_late = True
+            hang_up(connection)
+
+        timer = asyncio.get_running_loop().call_later(limit, give_up)
+        try:
+            return await work
+        except psycopg.Error as error:
+            if is_late:
+                raise TimeoutError(f"no answer within {limit:g} s") from error
+            raise
+        finally:
+            timer.cancel()
 
     async def bounded(
         self,
@@ -142,7 +190,29 @@ class Database:
 
     async def close(self) -> None:
         """Close all connections. May be called twice."""
+        await self._dismiss_writers()
         await self._engine.dispose()
+
+
+class _Lent:
+    """A connection that was taken from the pool."""
+
+    def __init__(
+        self, pooled: AsyncConnection, connection: psycopg.AsyncConnection[Any], generation: int
+    ) -> None:
+        self._pooled = pooled
+        self.connection = connection
+        #: What the generation was when it was taken.
+        self.generation = generation
+
+    async def invalidate(self) -> None:
+        """Have it thrown away."""
+        with contextlib.suppress(Exception):
+            await self._pooled.invalidate()
+
+    async def give_back(self) -> None:
+        """Let the pool have it."""
+        await self._pooled.close()
 
 
 def hang_up(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> None:

@@ -31,7 +31,7 @@ SELECT sum(pg_total_relation_size(oid))
 """
 _HERE = Path(__file__).parent
 #: In this order: some of them use others.
-_FUNCTIONS = ("now", "look", "lock", "write", "delete", "partitions")
+_FUNCTIONS = ("now", "look", "lock", "write", "write_known", "delete", "partitions")
 
 
 def migrate_database(url: str, *, roles: bool = False) -> list[str]:

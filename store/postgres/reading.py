@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
 
 from tidewheel.journal.events import Entry, InvokeScheduled
 from tidewheel.store.columns import moment
+from tidewheel.store.postgres.arrays import BigintArray, TextArray
 from tidewheel.store.postgres.json_rows import RUN, STEP, TIMER, WORKER
 from tidewheel.store.protocol import Loaded, LoadedStep, RunFilter
 from tidewheel.store.records import RunRecord, RunRef, WorkerRecord
@@ -23,31 +24,45 @@ _decode = msgspec.json.decode
 
 #: Executes a statement with these parameters and returns all rows.
 Rows: TypeAlias = Callable[[str, dict[str, Any]], Awaitable[list[tuple[Any, ...]]]]
+#: A run, and the mark of the transaction that wrote its row last, if all of its open steps were read.
+LoadedWithMark: TypeAlias = tuple[Loaded, str | None]
 
 
-async def find(rows: Rows, ref: RunRef) -> RunRecord | None:
-    """Read a run's row."""
-    found = await rows(_SQL["find"], ref._asdict())
-    return RUN.record(_decode(found[0][0])) if found else None
+async def find(rows: Rows, refs: Sequence[RunRef]) -> list[RunRecord | None]:
+    """Read runs' rows."""
+    found: list[RunRecord | None] = [None] * len(refs)
+    for place, run_json in await rows(_SQL["find"], _named(refs)):
+        found[place - 1] = RUN.record(_decode(run_json))
+    return found
 
 
-async def load(rows: Rows, ref: RunRef, after: int | None, now: int | None) -> Loaded | None:
-    """Read a run's current segment, or what follows *after*."""
-    found = await rows(_SQL["load"], {**ref._asdict(), "after": after, "now": now})
-    if not found:
-        return None
-    run_json, steps, timers, alive, at, *events = found[0]
+async def load(
+    rows: Rows, asked: Sequence[tuple[RunRef, int | None]], now: int | None
+) -> list[LoadedWithMark | Exception | None]:
+    """Read the current segments of runs, or what follows an event; one may be unreadable by itself."""
+    found: list[LoadedWithMark | Exception | None] = [None] * len(asked)
+    parameters = _named([ref for ref, _ in asked]) | {"afters": BigintArray.of([after for _, after in asked])}
+    for place, *row in await rows(_SQL["load"], {**parameters, "now": now}):
+        try:
+            found[place - 1] = _loaded(row, asked[place - 1][1])
+        except Exception as error:  # noqa: BLE001 - whoever asked for this one is told
+            found[place - 1] = error
+    return found
+
+
+def _loaded(row: list[Any], after: int | None) -> LoadedWithMark:
+    run_json, steps, timers, alive, at, mark, *events = row
     run = RUN.record(_decode(run_json))
     first = run.segment_seq if after is None or after < run.segment_seq else after + 1
-    columns = [column or () for column in events]
-    return Loaded(
+    loaded = Loaded(
         run=run,
-        entries=entries_of(zip(*columns, strict=True), first, run.last_seq, lambda: run.run_id),
+        entries=entries_of(_event_rows(events), first, run.last_seq, lambda: run.run_id),
         steps=[STEP.record(row) for row in _list(steps)],
         timers=[TIMER.record(row) for row in _list(timers)],
         alive=frozenset(_list(alive)),
         now=moment(at),
     )
+    return loaded, mark
 
 
 async def load_step(rows: Rows, ref: RunRef, path: str, now: int | None) -> LoadedStep | None:
@@ -63,13 +78,17 @@ async def load_step(rows: Rows, ref: RunRef, path: str, now: int | None) -> Load
     return LoadedStep(run=run, step=step, event=entry.event, now=moment(at))
 
 
-async def journal(rows: Rows, ref: RunRef, after: int) -> list[Entry] | None:
-    """Read a run's journal, or what follows *after*."""
-    found = await rows(_SQL["journal"], {**ref._asdict(), "after": after})
-    if not found:
-        return None
-    events = (row[1:] for row in found if row[1] is not None)
-    return entries_of(events, after + 1, found[0][0], lambda: ref.run_id)
+async def journal(rows: Rows, asked: Sequence[tuple[RunRef, int]]) -> list[list[Entry] | Exception | None]:
+    """Read the journals of runs, or what follows an event of each; one may be unreadable by itself."""
+    found: list[list[Entry] | Exception | None] = [None] * len(asked)
+    parameters = _named([ref for ref, _ in asked]) | {"afters": BigintArray.of([after for _, after in asked])}
+    for place, last_seq, *events in await rows(_SQL["journal"], parameters):
+        ref, after = asked[place - 1]
+        try:
+            found[place - 1] = _entries(ref, events, after + 1, last_seq)
+        except Exception as error:  # noqa: BLE001 - whoever asked for this one is told
+            found[place - 1] = error
+    return found
 
 
 async def runs(rows: Rows, which: RunFilter) -> list[RunRecord]:
@@ -95,6 +114,22 @@ async def now(rows: Rows) -> int:
     """Read the clock."""
     ((at,),) = await rows(_SQL["now"], {})
     return int(at)
+
+
+def _named(refs: Sequence[RunRef]) -> dict[str, Any]:
+    """Return the names of runs as parameters."""
+    return {
+        "namespaces": TextArray.of([ref.namespace for ref in refs]),
+        "run_ids": TextArray.of([ref.run_id for ref in refs]),
+    }
+
+
+def _entries(ref: RunRef, columns: Sequence[Sequence[Any] | None], first: int, last: int) -> list[Entry]:
+    return entries_of(_event_rows(columns), first, last, lambda: ref.run_id)
+
+
+def _event_rows(columns: Sequence[Sequence[Any] | None]) -> Iterable[tuple[Any, ...]]:
+    return zip(*(column or () for column in columns), strict=True)
 
 
 def _list(encoded: str | None) -> list[Any]:

@@ -14,7 +14,8 @@ from typing import Any
 from tidewheel.journal.events import Entry
 from tidewheel.store.columns import micros
 from tidewheel.store.postgres.asked import Asked
-from tidewheel.store.postgres.json_rows import RUN, STEP, TIMER, from_hex, to_hex
+from tidewheel.store.postgres.changes import Changes
+from tidewheel.store.postgres.json_rows import RUN, STEP, TIMER, from_hex
 from tidewheel.store.postgres.written import Written
 from tidewheel.store.records import EventRecord, RunRecord, RunRef, StepRecord, TimerRecord
 from tidewheel.store.stored_events import EventRow, checksum, entries_of
@@ -100,7 +101,7 @@ class FetchedRows:
         self._step_ids: dict[tuple[bytes, str], int] = {}
         self._cleared: set[bytes] = set()
         self._events: list[tuple[bytes, EventRecord]] = []
-        self._outbox: list[dict[str, Any]] = []
+        self._outbox: list[tuple[bytes, int, int, dt.datetime]] = []
         self._changed_steps: set[tuple[bytes, str]] = set()
         self._put: dict[bytes, RunRecord] = {}
         for row in fetched.runs.values():
@@ -178,9 +179,7 @@ class FetchedRows:
 
     def add_outbox(self, key: bytes, first_seq: int, last_seq: int, at: dt.datetime) -> None:
         """Owe the event bus the public events in this range."""
-        now = micros(at)
-        owed = {"first_seq": first_seq, "last_seq": last_seq, "created_at": now, "due_at": now}
-        self._outbox.append({"run_key": to_hex(key)} | owed)
+        self._outbox.append((key, first_seq, last_seq, at))
 
     # What is open
 
@@ -312,38 +311,34 @@ class FetchedRows:
 
     def written(self) -> Written:
         """Return what has to be written."""
-        known = self._fetched.refs
-        rows: dict[str, list[Any]] = {
-            "new_runs": [RUN.written(run) for key, run in self._put.items() if key not in known],
-            "runs": [RUN.written(run) for key, run in self._put.items() if key in known],
-            "outbox": self._outbox,
-            "cleared": [to_hex(key) for key in self._cleared if key in known],
-            "closed_steps": [],
-            "steps": [],
-            "timers": [],
-            "ended_timers": [],
-            "promises": [
-                {"run_key": to_hex(key), "name": name, "path": path, "resolved": resolved}
-                for (key, name), (path, resolved) in self._promises.items()
-            ],
-            "facts": [{"run_key": to_hex(key), "fact": fact} for key, fact in self._facts],
-            "step_ids": [
-                {"run_key": to_hex(key), "step_id": step_id, "attempt": attempt}
-                for (key, step_id), attempt in self._step_ids.items()
-            ],
-        }
+        known, changes = self._fetched.refs, Changes()
+        for key, run in self._put.items():
+            changes.add_run(run, is_new=key not in known)
+        for key, event in self._events:
+            changes.add_events(key, (event,))
+        for owed in self._outbox:
+            changes.add_outbox(*owed)
+        for key in self._cleared:
+            if key in known:
+                changes.clear(key)
         for key, path in sorted(self._changed_steps):
             step = self._steps[key, path]
             if step is not None:
-                rows["steps"].append(STEP.written(step, run_key=to_hex(key)))
+                changes.add_step(key, step)
             elif (key, path) in self._fetched.steps:
-                rows["closed_steps"].append({"run_key": to_hex(key), "path": path})
+                changes.close_step(key, path)
         for (key, path), timer in self._timers.items():
             if timer is not None:
-                rows["timers"].append(TIMER.written(timer, run_key=to_hex(key)))
+                changes.add_timer(key, timer)
             elif key not in self._cleared:
-                rows["ended_timers"].append({"run_key": to_hex(key), "path": path})
-        return Written({table: new for table, new in rows.items() if new}, self._events)
+                changes.end_timer(key, path)
+        for (key, name), (path, resolved) in self._promises.items():
+            changes.add_promise(key, name, path, resolved=resolved)
+        for key, fact in self._facts:
+            changes.add_fact(key, fact)
+        for (key, step_id), attempt in self._step_ids.items():
+            changes.add_step_id(key, step_id, attempt)
+        return changes.written()
 
     def _is_new(self, key: bytes) -> bool:
         """Tell whether the run is started in this transaction: there is nothing of it in the database."""

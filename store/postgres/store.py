@@ -22,11 +22,13 @@ from tidewheel.store.postgres import keeping, reading
 from tidewheel.store.postgres.config import PostgresConfig
 from tidewheel.store.postgres.database import Database
 from tidewheel.store.postgres.faults import is_lost, is_worth_repeating, pause, translated
+from tidewheel.store.postgres.gathering import Gathering
+from tidewheel.store.postgres.remembered import Memory
 from tidewheel.store.postgres.transaction import PostgresTransaction, StepLink
 from tidewheel.store.postgres.writer import Writer
 from tidewheel.store.protocol import Due, Loaded, LoadedStep, RunFilter
 from tidewheel.store.records import RunRecord, RunRef, WorkerRecord
-from tidewheel.store.revision import NEWEST, is_newer, mismatch
+from tidewheel.store.revision import NEWEST, is_newer, lacking, mismatch
 
 #: Something that was written elsewhere is noticed after this long: nothing is sent between processes.
 POLL_S = 0.2
@@ -43,6 +45,7 @@ FUNCTIONS = (
     "tidewheel_lock_v1",
     "tidewheel_look_v1",
     "tidewheel_write_v1",
+    "tidewheel_write_known_v1",
     "tidewheel_retire_runs_v1",
     "tidewheel_retire_partitions_v1",
     "tidewheel_make_partitions_v1",
@@ -63,7 +66,11 @@ class PostgresStore:
         self._config = config
         self._clock = clock
         self._changed = asyncio.Event()
-        self._writer = Writer(database, self.counters, self._note_change, clock)
+        self._loads = Gathering(self._load)
+        self._finds = Gathering(self._find)
+        self._journals = Gathering(self._journal)
+        self._memory = Memory(config.remembered_max)
+        self._writer = Writer(database, self.counters, self._note_change, clock, self._memory)
 
     @classmethod
     async def open(
@@ -90,10 +97,11 @@ class PostgresStore:
 
     async def _prepare(self, url: str, *, auto_migrate: bool) -> None:
         revision = await self._revision()
-        if revision == NEWEST or (is_newer(revision) and await self._has_functions()):
+        if (revision == NEWEST or is_newer(revision)) and await self._has_functions():
             return
         if not auto_migrate:
-            raise mismatch(self._database.shown, revision)
+            shown = self._database.shown
+            raise lacking(shown) if revision == NEWEST else mismatch(shown, revision)
         from tidewheel.store.postgres.migrating import migrate_database  # noqa: PLC0415 - takes half a second
 
         await asyncio.to_thread(migrate_database, url)
@@ -141,8 +149,13 @@ class PostgresStore:
 
     async def load(self, run: RunRef, *, after: int | None = None) -> Loaded | None:
         """Read a run's current segment, or what follows *after*."""
-        loaded = await reading.load(self._rows, run, after, self._given_now())
-        self.counters.events_read += 0 if loaded is None else len(loaded.entries)
+        found = await self._loads.answer((run, after))
+        if found is None:
+            return None
+        loaded, mark = found
+        if mark is not None:
+            self._memory.learn(loaded.run, loaded.steps, loaded.timers, mark)
+        self.counters.events_read += len(loaded.entries)
         return loaded
 
     async def load_step(self, run: RunRef, path: str) -> LoadedStep | None:
@@ -153,11 +166,11 @@ class PostgresStore:
 
     async def find(self, run: RunRef) -> RunRecord | None:
         """Read a run's row."""
-        return await reading.find(self._rows, run)
+        return await self._finds.answer(run)
 
     async def journal(self, run: RunRef, *, after: int = -1) -> list[Entry] | None:
         """Read a run's journal, or what follows *after*."""
-        entries = await reading.journal(self._rows, run, after)
+        entries = await self._journals.answer((run, after))
         self.counters.events_read += len(entries or ())
         return entries
 
@@ -250,6 +263,19 @@ class PostgresStore:
         await self._writer.close()
         await self._database.close()
 
+    # Reading together
+
+    async def _load(
+        self, asked: Sequence[tuple[RunRef, int | None]]
+    ) -> Sequence[reading.LoadedWithMark | Exception | None]:
+        return await reading.load(self._rows, asked, self._given_now())
+
+    async def _find(self, refs: Sequence[RunRef]) -> Sequence[RunRecord | Exception | None]:
+        return await reading.find(self._rows, refs)
+
+    async def _journal(self, asked: Sequence[tuple[RunRef, int]]) -> Sequence[list[Entry] | Exception | None]:
+        return await reading.journal(self._rows, asked)
+
     # Connections
 
     async def _rows(self, sql: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
@@ -274,7 +300,7 @@ class PostgresStore:
             self.counters.round_trips += 1
             try:
                 async with self._database.lend() as connection:
-                    return await self._database.bounded(connection, work(connection))
+                    return await self._database.timed(connection, work(connection))
             except Exception as error:
                 is_repeated = is_worth_repeating(error) or (is_lost(error) and tried == 0)
                 if not is_repeated or tried == TRIES_MAX - 1:

@@ -198,8 +198,8 @@ class PostgresTransaction:
                 return await self._bounded(link.one(_SQL["look"], (asked.decode(),)))
             case Again():
                 return await self._bounded(link.one("ROLLBACK TO tidewheel_append"))
-            case Write(written=written):
-                await self._bounded(link.one(_SQL["write"], written.parameters()))
+            case Write(written=written, now=now):
+                await self._bounded(link.one(_SQL["write"], written.parameters(now)))
                 await self._commit()
                 return None
 

@@ -15,9 +15,10 @@ import contextlib
 import datetime as dt
 import logging
 import secrets
+import time
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
-from typing import Any, assert_never
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from typing import Any, TypeVar, assert_never
 
 import psycopg
 
@@ -26,7 +27,11 @@ from tidewheel.store.counting import Counters
 from tidewheel.store.errors import CommitUnknown, StoreUnavailable
 from tidewheel.store.postgres.appending import Again, Done, Lock, Look, Question, Write, appending
 from tidewheel.store.postgres.database import Database
+from tidewheel.store.postgres.database_clock import DatabaseClock
 from tidewheel.store.postgres.faults import concerns_all, is_lost, is_worth_repeating, pause, translated
+from tidewheel.store.postgres.known_group import KnownGroup
+from tidewheel.store.postgres.remembered import Memory
+from tidewheel.store.postgres.written import Written
 from tidewheel.store.records import RunRef
 from tidewheel.store.statements import statements
 from tidewheel.store.waiting import time_ordered_key
@@ -37,6 +42,8 @@ logger = logging.getLogger("tidewheel.store")
 GROUP_MAX = 100
 #: How often a transaction is repeated that certainly did nothing.
 TRIES_MAX = 3
+
+T = TypeVar("T")
 
 _SQL = statements("postgres", "appending")
 
@@ -112,8 +119,12 @@ class Writer:
         counters: Counters,
         written: Callable[[], None],
         clock: Callable[[], float] | None,
+        memory: Memory,
     ) -> None:
         self._database = database
+        self._memory = memory
+        self._generation = database.generation
+        self._database_clock = DatabaseClock(clock)
         self._counters = counters
         self._written = written
         self._clock = clock
@@ -183,9 +194,12 @@ class Writer:
             if call.is_over:
                 call.leave_out()
         group = [item for item in group if not item[0].is_over]
+        if not waiting and self._memory.is_used:
+            group = await self._write_known(group)
         if not group:
             return
         batch = [call.batch[place] for call, place in group]
+        asked_s = time.monotonic()
         try:
             done = await self._transact(batch, waiting=waiting)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the callers have to hear of it
@@ -197,11 +211,55 @@ class Writer:
             for call, _ in group:
                 call.fail(told)
             return
+        self._database_clock.learn(done.now_us, asked_s)
         for place, answer in done.answers.items():
             call, own_place = group[place]
             call.answer(own_place, answer)
         for place in done.held_up:
             self._put_aside(group[place])
+
+    async def _write_known(self, group: list[_Item]) -> list[_Item]:
+        """Write what can be written without asking first, in one exchange; return what is left to be done.
+
+        Of a group that turns out not to be as it was remembered nothing is written: all of it is left.
+        """
+        if self._generation != self._database.generation:
+            self._generation = self._database.generation
+            self._memory.forget_all()  # after a lost connection the server may be another
+        now = self._database_clock.now()
+        if now is None:
+            return group
+        known = KnownGroup([call.batch[place] for call, place in group], self._memory, now, new_key)
+        if not known.answers:
+            return group
+        try:
+            is_written = await self._commit_known(known)
+        except CommitUnknown as error:
+            for place in known.answers:
+                group[place][0].fail(error)
+        except Exception:  # noqa: BLE001 - asking first finds out what it is, and whom it concerns
+            return group
+        else:
+            if not is_written:
+                return group
+            for place, answer in known.answers.items():
+                call, own_place = group[place]
+                call.answer(own_place, answer)
+        return [item for place, item in enumerate(group) if place not in known.answers]
+
+    async def _commit_known(self, known: KnownGroup) -> bool:
+        """Write the group if it is as remembered, and remember what it is then."""
+        asked_s = time.monotonic()
+        self._counters.round_trips += 1
+        async with self._database.lend_to_writer() as connection:
+            writing = write_known(connection, known, is_own_clock=self._clock is None)
+            is_stale, mark, now_us = await self._exchange_of_commit(connection, writing)
+        self._database_clock.learn(now_us, asked_s)
+        if is_stale:
+            return False
+        known.keep(mark)
+        self._count(known.written)
+        return True
 
     def _put_aside(self, item: _Item) -> None:
         run = _run_of(item)
@@ -224,7 +282,8 @@ class Writer:
     async def _transact(self, batch: Sequence[Append], *, waiting: bool) -> Done:
         for tried in range(TRIES_MAX):
             try:
-                async with self._database.lend(to_writer=not waiting) as connection:
+                lend = self._database.lend if waiting else self._database.lend_to_writer
+                async with lend() as connection:
                     conversation = appending(batch, waiting=waiting, clock=self._clock, new_key=new_key)
                     return await self._converse(connection, conversation)
             except Exception as error:
@@ -249,37 +308,46 @@ class Writer:
                     await self._commit(connection, question)
                     answer = None
                 else:
-                    answer = await self._database.bounded(connection, ask(connection, question))
+                    answer = await self._database.timed(connection, ask(connection, question))
         except StopIteration as done:
             result: Done = done.value
             return result
         except Exception as error:
             if not is_lost(error) and not connection.closed:
-                await self._database.bounded(connection, connection.execute("ROLLBACK"))
+                await self._database.timed(connection, connection.execute("ROLLBACK"))
             raise
         finally:
             conversation.close()
 
     async def _commit(self, connection: psycopg.AsyncConnection[Any], write: Write) -> None:
+        await self._exchange_of_commit(connection, commit(connection, write))
+        self._count(write.written)
+
+    async def _exchange_of_commit(
+        self, connection: psycopg.AsyncConnection[Any], exchange: Awaitable[T]
+    ) -> T:
+        """Wait for an exchange that commits. If its reply is lost, nobody knows."""
         backend = connection.info.backend_pid
         try:
-            await self._database.bounded(connection, commit(connection, write))
+            return await self._database.timed(connection, exchange)
         except Exception as error:
-            if is_lost(error):
-                self._spawn(self._end_backend(backend))
-                raise CommitUnknown(
-                    f"{self._database.shown}: the reply to a commit was lost ({error}); repeat the append"
-                ) from error
-            raise
+            if not is_lost(error):
+                raise
+            self._spawn(self._end_backend(backend))
+            raise CommitUnknown(
+                f"{self._database.shown}: the reply to a commit was lost ({error}); repeat the append"
+            ) from error
+
+    def _count(self, written: Written) -> None:
         self._counters.commits += 1
-        self._counters.events_written += write.written.events
+        self._counters.events_written += written.events
         self._written()
 
     async def _end_backend(self, pid: int) -> None:
         """End a backend whose client has left, so that it gives up its locks."""
         with contextlib.suppress(Exception):
             async with self._database.lend() as connection:
-                await self._database.bounded(
+                await self._database.timed(
                     connection, connection.execute(_SQL["end_backend"], (pid, self._database.name))
                 )
 
@@ -322,5 +390,17 @@ async def commit(connection: psycopg.AsyncConnection[Any], write: Write) -> None
         await connection.execute("COMMIT")
         return
     async with connection.pipeline():
-        await connection.execute(_SQL["write"], write.written.parameters(), prepare=True)
+        await connection.execute(_SQL["write"], write.written.parameters(write.now), prepare=True)
         await connection.execute("COMMIT")
+
+
+async def write_known(
+    connection: psycopg.AsyncConnection[Any], known: KnownGroup, *, is_own_clock: bool
+) -> tuple[bool, str, int]:
+    """Write and commit, in one round trip, if all is as it was; say whether it is not, the mark, the time."""
+    arguments = known.arguments(is_own_clock=is_own_clock)
+    cursor = await connection.execute(_SQL["write_known"], arguments, prepare=True, binary=True)
+    row = await cursor.fetchone()
+    assert row is not None
+    is_stale, mark, now_us = row
+    return is_stale, mark, now_us

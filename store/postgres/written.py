@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,13 +31,12 @@ class Written:
         """Whether there is nothing to write."""
         return not self._rows and not self._events
 
-    def parameters(self) -> list[Any]:
-        """Return the arguments of ``tidewheel_write``."""
+    def parameters(self, now: dt.datetime) -> list[Any]:
+        """Return the arguments of ``tidewheel_write``; all events are of one moment, *now*."""
         events = [event for _, event in self._events]
-        at = micros(events[0].at) if events else 0
         return [
             msgspec.json.encode(self._rows).decode(),
-            at,
+            micros(now),
             ByteaArray.of([key for key, _ in self._events]),
             BigintArray.of([event.run_seq for event in events]),
             TextArray.of([event.stored.type for event in events]),

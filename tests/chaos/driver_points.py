@@ -15,7 +15,7 @@ from tidewheel.store.postgres.transaction import PostgresTransaction
 
 def watch_drivers(watch: Watch) -> None:
     """Let *watch* hear of transactions that hold locks, of commits, and of messages without a confirm."""
-    ask, commit = writer.ask, writer.commit
+    ask, commit, write_known = writer.ask, writer.commit, writer.write_known
     commit_step, send = PostgresTransaction._commit, Publisher._send
 
     async def watched_ask(connection: Any, question: Any) -> Any:
@@ -28,6 +28,12 @@ def watch_drivers(watch: Watch) -> None:
         await commit(connection, write)
         watch.reach("postgres.commit:after")
 
+    async def watched_write_known(connection: Any, known: Any, *, is_own_clock: bool) -> Any:
+        watch.reach("postgres.known write:before")
+        answer = await write_known(connection, known, is_own_clock=is_own_clock)
+        watch.reach("postgres.known write:after")
+        return answer
+
     async def watched_step(self: PostgresTransaction) -> None:
         watch.reach("postgres.step commit:before")
         await commit_step(self)
@@ -37,6 +43,6 @@ def watch_drivers(watch: Watch) -> None:
         await send(self, publications, batch)
         watch.reach("rabbit.send:after")
 
-    writer.ask, writer.commit = watched_ask, watched_commit
+    writer.ask, writer.commit, writer.write_known = watched_ask, watched_commit, watched_write_known
     PostgresTransaction._commit = watched_step  # type: ignore[method-assign]  # that is the point
     Publisher._send = watched_send  # type: ignore[method-assign]  # as above

@@ -18,6 +18,7 @@ from tests.faults.crash_points import watched_broker, watched_store
 from tidewheel.broker.opening import open_broker
 from tidewheel.sdk.app import App
 from tidewheel.store.opening import open_store
+from tidewheel.store.postgres.config import PostgresConfig
 from tidewheel.workers.config import KeeperConfig, WorkerConfig
 from tidewheel.workers.keeper import Keeper
 from tidewheel.workers.process import Role, running, until_told_to_stop
@@ -66,10 +67,11 @@ async def _serve(folder: Path, urls: list[str], watch: ArmedWatch, config: dict[
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGUSR1, watch.obey, arms_file(folder, os.getpid()))
     is_keeping = config.pop("keeper", True)
+    postgres = PostgresConfig(remembered_max=config.pop("remembered", PostgresConfig().remembered_max))
     both = App("both")
     both.include(shop.app)
     both.include(corner.app)
-    store = watched_store(await open_store(urls[0]), watch)
+    store = watched_store(await open_store(urls[0], postgres=postgres), watch)
     try:
         broker = watched_broker(open_broker(urls[1], store_url=urls[0]), watch)
         try:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from tests.chaos.corner import called, one
 from tests.chaos.fleet import Fleet
 from tests.chaos.forms import either
 from tests.chaos.storm import client_of
-from tests.chaos.weather import COMMITTED, Cut
+from tests.chaos.weather import ANSWERED, COMMITTED, Cut
 from tidewheel.sdk.client import Client
 
-#: Any of the replies may be cut, but not so many that all repetitions of one write are likely to be.
-CUT = Cut(direction="down", pattern=COMMITTED, probability=0.1)
+#: Any of the replies may be cut, but not so many that all repetitions of one write are likely to be: those to
+#: a COMMIT, and those to calls of our functions, some of which are transactions by themselves.
+CUTS = {
+    "commits": Cut(direction="down", pattern=COMMITTED, probability=0.1),
+    "calls": Cut(direction="down", pattern=ANSWERED, probability=0.1),
+}
 #: Callers at a time.
 CALLERS = 5
 
@@ -31,7 +37,7 @@ async def test_a_write_whose_reply_is_cut_is_made_once(fleet: Fleet) -> None:
             sent[handle.run_id] = number + 1
 
     async with client_of([fleet.urls[0], fleet.direct[1]]) as client:
-        await network.cut(CUT)
+        await network.cut(CUTS["commits"])
         await asyncio.gather(*(call(client, caller) for caller in range(CALLERS)))
         made = (await network.counts())["cuts"]
         await network.mend()
@@ -45,12 +51,15 @@ async def test_a_write_whose_reply_is_cut_is_made_once(fleet: Fleet) -> None:
     assert [breach for breach in fleet.breaches() if not breach.startswith("every_run_has_ended")] == []
 
 
-async def test_runs_end_well_while_the_replies_to_their_workers_are_cut(fleet: Fleet, client: Client) -> None:
+@pytest.mark.parametrize("what", CUTS)
+async def test_runs_end_well_while_the_replies_to_their_workers_are_cut(
+    fleet: Fleet, client: Client, what: str
+) -> None:
     """No step is executed twice for it: whoever wrote the result finds out that it is there."""
     cuts = either(40, 400)
-    await fleet.serve_ready()
+    await fleet.serve_ready(**({"remembered": 0} if what == "commits" else {}))
     network = fleet.networks["postgres"]
-    await network.cut(CUT)
+    await network.cut(CUTS[what])
     number = 0
 
     while (await network.counts())["cuts"] < cuts:
@@ -65,14 +74,19 @@ async def test_runs_end_well_while_the_replies_to_their_workers_are_cut(fleet: F
     assert len(lines) == 10 * number == len({line.key for line in lines})
 
 
-async def test_a_start_whose_reply_is_cut_again_and_again_is_found(fleet: Fleet) -> None:
-    """Five times in a row: the caller gets its run in the end, which was started once."""
+@pytest.mark.parametrize("pattern", [COMMITTED, ANSWERED], ids=["commits", "calls"])
+async def test_a_start_whose_reply_is_cut_again_and_again_is_found(fleet: Fleet, pattern: bytes) -> None:
+    """Five times in a row: the caller gets its run in the end, which was started once.
+
+    The first start tells the client the time, without which a write that asks nothing is not tried.
+    """
     network = fleet.networks["postgres"]
 
     async with client_of([fleet.urls[0], fleet.direct[1]]) as client:
-        await network.cut(Cut(direction="down", pattern=COMMITTED, cuts_max=5))
+        await client.start(one, "first", run_id="first")
+        await network.cut(Cut(direction="down", pattern=pattern, cuts_max=5))
         handle = await client.start(one, "only", run_id="only")
         await network.mend()
 
     assert handle.mismatch is False
-    assert fleet.rows("SELECT run_id, last_seq FROM tidewheel_runs") == [("only", 0)]
+    assert fleet.rows("SELECT run_id, last_seq FROM tidewheel_runs WHERE run_id = 'only'") == [("only", 0)]

@@ -12,6 +12,8 @@ DIRECTIONS: tuple[Direction, Direction] = ("up", "down")
 
 #: What Postgres answers to a COMMIT that it has made: CommandComplete.
 COMMITTED = b"C\x00\x00\x00\x0bCOMMIT\x00"
+#: What it answers to a statement that gives one row, as every call of our functions does.
+ANSWERED = b"C\x00\x00\x00\x0dSELECT 1\x00"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

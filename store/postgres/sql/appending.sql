@@ -9,6 +9,10 @@ SELECT tidewheel_look_v1(%s::jsonb)::text;
 -- name: write
 SELECT tidewheel_write_v1(%s::jsonb, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s);
 
+-- name: write_known
+SELECT stale, mark, now
+  FROM tidewheel_write_known_v1(%s, %s, %s, %s, %s::jsonb, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s);
+
 -- name: end_backend
 -- End the backend of a connection that was lost in a commit, if it still has its transaction. Its number may
 -- be another's by now, so it must bear the name that only the connections of this store have.

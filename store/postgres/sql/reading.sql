@@ -4,18 +4,20 @@
 SELECT tidewheel_now_v1();
 
 -- name: find
-SELECT to_json(run)::text
-  FROM tidewheel_runs AS run
- WHERE namespace = %(namespace)s AND run_id = %(run_id)s;
+-- Runs' rows.
+SELECT ask.place, to_json(run)::text
+  FROM unnest(%(namespaces)s::text[], %(run_ids)s::text[]) WITH ORDINALITY AS ask(namespace, run_id, place)
+  JOIN tidewheel_runs AS run ON run.namespace = ask.namespace AND run.run_id = ask.run_id;
 
 -- name: load
--- A run as an activation needs it: its row, the events of its segment or those after one of them, its open steps
--- (only the inline ones if it is known already), its timers, and who of the steps' owners is alive.
-SELECT to_json(run)::text,
+-- Runs as activations need them: a run's row, the events of its segment or those after one of them, its open steps
+-- (only the inline ones if it is known already), its timers, who of the steps' owners is alive, and the
+-- transaction that wrote its row last, unless there are steps that were not read.
+SELECT ask.place, to_json(run)::text,
        (SELECT json_agg(step ORDER BY step.scheduled_seq)
           FROM tidewheel_steps AS step
          WHERE step.run_key = run.run_key
-           AND (%(after)s::bigint IS NULL OR step.dispatch = 'inline'))::text,
+           AND (ask.after IS NULL OR step.dispatch = 'inline'))::text,
        (SELECT json_agg(timer ORDER BY timer.fire_at, timer.path)
           FROM tidewheel_timers AS timer
          WHERE timer.run_key = run.run_key)::text,
@@ -25,8 +27,14 @@ SELECT to_json(run)::text,
          WHERE step.run_key = run.run_key
            AND worker.alive_until > coalesce(%(now)s::bigint, tidewheel_now_v1()))::text,
        coalesce(%(now)s::bigint, tidewheel_now_v1()),
+       CASE WHEN ask.after IS NULL
+              OR NOT EXISTS (SELECT FROM tidewheel_steps AS step
+                              WHERE step.run_key = run.run_key AND step.dispatch <> 'inline')
+            THEN run.xmin::text END,
        part.run_seqs, part.ats, part.types, part.versions, part.codecs, part.datas, part.checksums
-  FROM tidewheel_runs AS run
+  FROM unnest(%(namespaces)s::text[], %(run_ids)s::text[], %(afters)s::bigint[])
+       WITH ORDINALITY AS ask(namespace, run_id, after, place)
+  JOIN tidewheel_runs AS run ON run.namespace = ask.namespace AND run.run_id = ask.run_id
  CROSS JOIN LATERAL (
        SELECT array_agg(run_seq) AS run_seqs, array_agg(at) AS ats, array_agg(type) AS types,
               array_agg(version) AS versions, array_agg(codec) AS codecs, array_agg(data) AS datas,
@@ -34,10 +42,9 @@ SELECT to_json(run)::text,
          FROM (SELECT run_seq, at, type, version, codec, data, checksum
                  FROM tidewheel_events AS event
                 WHERE event.run_key = run.run_key
-                  AND event.run_seq >= greatest(run.segment_seq, coalesce(%(after)s::bigint + 1, 0))
+                  AND event.run_seq >= greatest(run.segment_seq, coalesce(ask.after + 1, 0))
                   AND event.run_seq <= run.last_seq
-                ORDER BY run_seq) AS event) AS part
- WHERE run.namespace = %(namespace)s AND run.run_id = %(run_id)s;
+                ORDER BY run_seq) AS event) AS part;
 
 -- name: load_step
 -- An open step and what scheduled it.
@@ -49,13 +56,21 @@ SELECT to_json(run)::text, to_json(step)::text, coalesce(%(now)s::bigint, tidewh
  WHERE run.namespace = %(namespace)s AND run.run_id = %(run_id)s;
 
 -- name: journal
--- A run's events after one of them.
-SELECT run.last_seq, event.run_seq, event.at, event.type, event.version, event.codec, event.data, event.checksum
-  FROM tidewheel_runs AS run
-  LEFT JOIN tidewheel_events AS event ON event.run_key = run.run_key AND event.run_seq > %(after)s::bigint
-                                     AND event.run_seq <= run.last_seq
- WHERE run.namespace = %(namespace)s AND run.run_id = %(run_id)s
- ORDER BY event.run_seq;
+-- The events of runs, each after one of them.
+SELECT ask.place, run.last_seq, part.run_seqs, part.ats, part.types, part.versions, part.codecs, part.datas,
+       part.checksums
+  FROM unnest(%(namespaces)s::text[], %(run_ids)s::text[], %(afters)s::bigint[])
+       WITH ORDINALITY AS ask(namespace, run_id, after, place)
+  JOIN tidewheel_runs AS run ON run.namespace = ask.namespace AND run.run_id = ask.run_id
+ CROSS JOIN LATERAL (
+       SELECT array_agg(run_seq) AS run_seqs, array_agg(at) AS ats, array_agg(type) AS types,
+              array_agg(version) AS versions, array_agg(codec) AS codecs, array_agg(data) AS datas,
+              array_agg(checksum) AS checksums
+         FROM (SELECT run_seq, at, type, version, codec, data, checksum
+                 FROM tidewheel_events AS event
+                WHERE event.run_key = run.run_key AND event.run_seq > ask.after
+                  AND event.run_seq <= run.last_seq
+                ORDER BY run_seq) AS event) AS part;
 
 -- name: list
 -- Runs, newest first. States are phase, cancelling and paused in one word; a condition that is null is not

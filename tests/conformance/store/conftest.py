@@ -11,6 +11,7 @@ import pytest
 from tests.conformance.store.driving import Clock, Run
 from tests.conformance.store.inside import Inside, InsideMemory, InsidePostgres, InsideSqlite
 from tidewheel.store.memory import MemoryStore
+from tidewheel.store.postgres.config import PostgresConfig
 from tidewheel.store.postgres.store import PostgresStore
 from tidewheel.store.protocol import Store
 from tidewheel.store.sqlite.connection import Database
@@ -39,17 +40,21 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=["memory", "sqlite", "postgres", "postgres-asking"])
 async def inside(request: pytest.FixtureRequest, clock: Clock) -> AsyncIterator[Inside]:
-    """The store under test, with a way to look at its rows."""
+    """The store under test, with a way to look at its rows.
+
+    Postgres comes twice: as it is, and remembering nothing, so that every append asks first.
+    """
     if request.param == "memory":
         memory = MemoryStore(clock=clock)
         yield InsideMemory(memory)
         await memory.close()
         return
-    if request.param == "postgres":
+    if request.param.startswith("postgres"):
         url: str = request.getfixturevalue("journals")
-        postgres = await PostgresStore.open(url, clock=clock)
+        config = PostgresConfig(remembered_max=0) if request.param == "postgres-asking" else None
+        postgres = await PostgresStore.open(url, clock=clock, config=config)
         yield InsidePostgres(postgres, url)
         await postgres.close()
         return

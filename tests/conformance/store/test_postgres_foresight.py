@@ -1,4 +1,4 @@
-"""What an append needs is fetched with its locks: two round trips, whatever it does."""
+"""What an append needs is fetched with its locks: two round trips, whatever it does, if nothing is known."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from tests.conformance.store.driving import (
 )
 from tidewheel.journal import events as ev
 from tidewheel.store.append import Await, Cancelled, ChildStart, Fate, Fired, Park, Resolved
+from tidewheel.store.postgres.config import PostgresConfig
 from tidewheel.store.postgres.store import PostgresStore
 
 TWO = 2
@@ -32,7 +33,7 @@ CHILD = ChildStart(workflow="w", version="", digest="")
 @pytest.fixture
 async def store(journals: str, clock: Clock) -> AsyncIterator[PostgresStore]:
     """A store whose round trips are counted."""
-    opened = await PostgresStore.open(journals, clock=clock)
+    opened = await PostgresStore.open(journals, clock=clock, config=PostgresConfig(remembered_max=0))
     yield opened
     await opened.close()
 

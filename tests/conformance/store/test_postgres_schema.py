@@ -96,6 +96,17 @@ async def test_a_database_that_has_left_this_release_behind_is_left_alone(journa
         migrate(journals)
 
 
+async def test_a_database_that_lacks_a_function_is_told_of(journals: str) -> None:
+    """As after an upgrade of the program alone: the tables are right, and migrating makes the rest."""
+    with psycopg.connect(journals, autocommit=True) as connection:
+        connection.execute("DROP FUNCTION tidewheel_write_known_v1")
+
+    with pytest.raises(SchemaMismatch, match=r"not all functions .* run `tidewheel db migrate`"):
+        await PostgresStore.open(journals)
+    migrate(journals)
+    await (await PostgresStore.open(journals)).close()
+
+
 def test_the_functions_that_are_called_are_the_ones_that_are_looked_for() -> None:
     """One that is called and not looked for would fail in the middle of an upgrade."""
     texts = [statements("postgres", file) for file in ("appending", "reading", "keeping")]
