@@ -82,6 +82,11 @@ class KnownGroup:
             *self.written.parameters(self.now),
         ]
 
+    def happened(self, at: dt.datetime) -> None:
+        """Say in the answers when it was, by the database's clock."""
+        for answer in self.answers.values():
+            answer.now = at
+
     def keep(self, mark: str) -> None:
         """Remember the runs as they are now that all was written, by the transaction with this *mark*."""
         for rows in self._rows.values():

@@ -23,6 +23,7 @@ from typing import Any, TypeVar, assert_never
 import psycopg
 
 from tidewheel.store.append import Append, Appended
+from tidewheel.store.columns import moment
 from tidewheel.store.counting import Counters
 from tidewheel.store.errors import CommitUnknown, StoreUnavailable
 from tidewheel.store.postgres.appending import Again, Done, Lock, Look, Question, Write, appending
@@ -257,6 +258,8 @@ class Writer:
         self._database_clock.learn(now_us, asked_s)
         if is_stale:
             return False
+        if self._clock is None:
+            known.happened(moment(now_us))
         known.keep(mark)
         self._count(known.written)
         return True

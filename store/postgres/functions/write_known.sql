@@ -6,6 +6,8 @@
 -- first, and does it again. Runs that are new have no mark, and their *names* are locked as in tidewheel_lock_v1; one
 -- that is there already fails on its key.
 --
+-- When the events happened is for this clock to say; the caller's idea of it, *event_at*, only has to be near.
+--
 -- Why nobody waits in a circle: nobody waits. What somebody else has makes it stale.
 --
 -- Why it sees what is there: the locks are taken by statements of their own; the marks are looked at by the next
@@ -48,7 +50,7 @@ BEGIN
             RETURN;
         END IF;
     END IF;
-    PERFORM tidewheel_write_v1(written, event_at, run_keys, run_seqs, types, versions, codecs, datas, checksums,
+    PERFORM tidewheel_write_v1(written, CASE WHEN own_clock THEN now ELSE event_at END, run_keys, run_seqs, types, versions, codecs, datas, checksums,
                                public_keys, prev_seqs, publics);
     mark := pg_current_xact_id()::xid::text;
 END
