@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 class Phase(enum.Enum):
     """Where a run stands, leaving aside whether it is paused or being cancelled."""
 
+    # Enum's own is a function in Python, and phases are looked up for every event that is written.
+    __hash__ = object.__hash__
+
     NEW = "New"
     PENDING = "Pending"
     APPROVED = "Approved"
@@ -189,20 +192,24 @@ class RunState:
 NEW = RunState()
 
 
+def next_phase(phase: Phase, event: ev.Event) -> Phase | None:
+    """Return the phase after *event*; None if the table does not have it in *phase*."""
+    after = TRANSITIONS.get((phase, type(event)))
+    if after is not None and isinstance(event, ev.ExecutionStarted):
+        return OPENS_AS[event.admission]
+    return after
+
+
 def allowed(state: RunState, event: ev.Event) -> bool:
     """Tell whether the table has *event* for the phase that *state* is in."""
-    return (state.phase, type(event)) in TRANSITIONS
+    return next_phase(state.phase, event) is not None
 
 
 def advance(state: RunState, event: ev.Event) -> RunState:
     """Return the state after *event*; an event that is not allowed leaves it as it was."""
     kind = type(event)
-    phase = TRANSITIONS.get((state.phase, kind))
-    if phase is None:
-        return state
-    if isinstance(event, ev.ExecutionStarted):
-        phase = OPENS_AS[event.admission]
-    if phase is state.phase and kind not in FLAGS:
+    phase = next_phase(state.phase, event)
+    if phase is None or (phase is state.phase and kind not in FLAGS):
         return state
     waiting = state.waiting if phase is Phase.BLOCKED else None
     if isinstance(event, ev.ExecutionAwaiting):

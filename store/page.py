@@ -13,8 +13,8 @@ from msgspec import UNSET
 
 from tidewheel.journal import events as ev
 from tidewheel.journal.codec import encode
-from tidewheel.journal.status import ENDED, advance, allowed
-from tidewheel.store.publishing import Publisher, header_of, key_of
+from tidewheel.journal.status import ENDED, FLAGS, Phase, next_phase
+from tidewheel.store.publishing import Publisher
 from tidewheel.store.records import EventRecord, RunRecord, StepRecord, TimerRecord
 from tidewheel.store.rows import Rows
 from tidewheel.store.waiting import backoff
@@ -38,40 +38,48 @@ class Page:
         self.now = now
         #: Who executes the inline steps that are written from here on.
         self.owner: str | None = None
+        self._phase = Phase(run.phase)
         self._publisher = Publisher(rows, run)
         self._events: list[EventRecord] = []
         self._public: list[int] = []
         self._steps: dict[str, StepRecord | None] = {}
 
-    def write(self, event: ev.Event) -> ev.Entry:
+    def write(self, event: ev.Event) -> None:
         """Append *event* and bring the rows up to date."""
-        run = self.run
-        before = run.state
-        assert allowed(before, event), f"{run.run_id}: {type(event).__name__} while {before.phase.value}"
-        entry = ev.Entry(run.last_seq + 1, self.now, event)
-        run.last_seq = entry.run_seq
-        effect = _EFFECTS.get(type(event))
-        step = effect(self, event, entry) if effect is not None else None
+        run, kind = self.run, type(event)
+        phase = next_phase(self._phase, event)
+        assert phase is not None, f"{run.run_id}: {kind.__name__} while {run.phase}"
+        seq = run.last_seq = run.last_seq + 1
+        effect = _EFFECTS.get(kind)
+        step = None if effect is None else effect(self, event, seq)
         prev_seq = run.prev_seq
-        public = self._publisher.publish(entry, step)
-        self._events.append(
-            EventRecord(
-                run_seq=entry.run_seq,
-                at=self.now,
-                stored=encode(event),
-                public_key=None if public is None else key_of(public),
-                prev_seq=None if public is None else prev_seq,
-                public=None if public is None else header_of(public),
+        public = self._publisher.publish(ev.Entry(seq, self.now, event), step)
+        if public is None:
+            self._events.append(EventRecord(run_seq=seq, at=self.now, stored=encode(event)))
+        else:
+            self._public.append(seq)
+            self._events.append(
+                EventRecord(
+                    run_seq=seq,
+                    at=self.now,
+                    stored=encode(event),
+                    public_key=public.key,
+                    prev_seq=prev_seq,
+                    public=public.header,
+                )
             )
-        )
-        if public is not None:
-            self._public.append(entry.run_seq)
-        after = advance(before, event)
-        run.phase, run.cancelling, run.paused = after.phase.value, after.cancelling, after.paused
-        if after.phase in ENDED:
+        if phase is not self._phase:
+            self._enter(phase)
+        if kind in FLAGS:
+            for flag, value in FLAGS[kind].items():
+                setattr(run, flag, value)
+
+    def _enter(self, phase: Phase) -> None:
+        run = self.run
+        self._phase, run.phase = phase, phase.value
+        if phase in ENDED:
             run.ended_at = self.now
             run.wake_at, run.hints, run.parked, run.parked_reason = None, 0, None, None
-        return entry
 
     def step(self, path: str) -> StepRecord | None:
         """Return the open step at *path*; changes to it are kept."""
@@ -155,7 +163,7 @@ def _deadlines(step: StepRecord) -> list[dt.datetime]:
 # What each event does to the rows
 
 
-def _schedules(page: Page, event: ev.InvokeScheduled, entry: ev.Entry) -> StepRecord:
+def _schedules(page: Page, event: ev.InvokeScheduled, seq: int) -> StepRecord:
     limits = ev.InvokeLimits() if event.limits is UNSET else event.limits
     step_id = event.promise_id if event.key is UNSET else event.key
     step = StepRecord(
@@ -164,7 +172,7 @@ def _schedules(page: Page, event: ev.InvokeScheduled, entry: ev.Entry) -> StepRe
         function_name=event.function_name,
         queue=page.run.queue if event.queue is UNSET else event.queue,
         dispatch=event.dispatch,
-        scheduled_seq=entry.run_seq,
+        scheduled_seq=seq,
         scheduled_at=page.now,
         owner=page.owner if event.dispatch == "inline" else None,
         start_by=_after(page.now, limits.schedule_to_start),
@@ -179,7 +187,7 @@ def _schedules(page: Page, event: ev.InvokeScheduled, entry: ev.Entry) -> StepRe
     return step
 
 
-def _begins(page: Page, event: ev.InvokeStarted, _entry: ev.Entry) -> StepRecord | None:
+def _begins(page: Page, event: ev.InvokeStarted, _seq: int) -> StepRecord | None:
     step = page.step(event.promise_id)
     if step is not None:
         step.state, step.attempt = "started", event.attempt
@@ -187,7 +195,7 @@ def _begins(page: Page, event: ev.InvokeStarted, _entry: ev.Entry) -> StepRecord
     return step
 
 
-def _retries(page: Page, event: ev.InvokeRetrying, _entry: ev.Entry) -> StepRecord | None:
+def _retries(page: Page, event: ev.InvokeRetrying, _seq: int) -> StepRecord | None:
     step = page.step(event.promise_id)
     if step is not None:
         step.state = "parked" if event.retry_at is None else "retrying"
@@ -195,49 +203,49 @@ def _retries(page: Page, event: ev.InvokeRetrying, _entry: ev.Entry) -> StepReco
     return step
 
 
-def _completes(page: Page, event: ev.InvokeCompleted, _entry: ev.Entry) -> StepRecord | None:
+def _completes(page: Page, event: ev.InvokeCompleted, _seq: int) -> StepRecord | None:
     step = page.step(event.promise_id)
     page.close_step(event.promise_id)
     return step
 
 
-def _sets_timer(page: Page, event: ev.TimerScheduled, _entry: ev.Entry) -> None:
+def _sets_timer(page: Page, event: ev.TimerScheduled, _seq: int) -> None:
     fire_at = event.fire_at or page.now
     due = fire_at + NEAR_GRACE if fire_at - page.now <= NEAR else fire_at
     timer = TimerRecord(path=event.promise_id, fire_at=fire_at, due_at=due)
     page.rows.put_timer(page.run.key, timer)
 
 
-def _ends_timer(page: Page, event: ev.TimerFired | ev.TimerCancelled, _entry: ev.Entry) -> None:
+def _ends_timer(page: Page, event: ev.TimerFired | ev.TimerCancelled, _seq: int) -> None:
     page.rows.delete_timer(page.run.key, event.promise_id)
 
 
-def _promises(page: Page, event: ev.PromiseCreated, _entry: ev.Entry) -> None:
+def _promises(page: Page, event: ev.PromiseCreated, _seq: int) -> None:
     page.rows.put_promise(page.run.key, event.name, event.promise_id, resolved=False)
 
 
-def _delivers(page: Page, event: ev.SignalDelivered, _entry: ev.Entry) -> None:
+def _delivers(page: Page, event: ev.SignalDelivered, _seq: int) -> None:
     page.run.deliveries = max(page.run.deliveries, event.delivery_id)
 
 
-def _opens(page: Page, event: ev.ExecutionStarted, entry: ev.Entry) -> None:
-    page.run.segment_seq = entry.run_seq
+def _opens(page: Page, event: ev.ExecutionStarted, seq: int) -> None:
+    page.run.segment_seq = seq
     page.run.version, page.run.digest = event.version, event.component_digest
 
 
-def _waits(page: Page, event: ev.ExecutionAwaiting, _entry: ev.Entry) -> None:
+def _waits(page: Page, event: ev.ExecutionAwaiting, _seq: int) -> None:
     if event.version is not UNSET:
         page.run.version = event.version
     if event.component_digest is not UNSET:
         page.run.digest = event.component_digest
 
 
-def _continues(page: Page, event: ev.ExecutionContinued, _entry: ev.Entry) -> None:
+def _continues(page: Page, event: ev.ExecutionContinued, _seq: int) -> None:
     page.run.first_position = event.next_position
     page.clear_open()
 
 
-def _ends(page: Page, _event: ev.Event, _entry: ev.Entry) -> None:
+def _ends(page: Page, _event: ev.Event, _seq: int) -> None:
     page.clear_open()
 
 
@@ -245,7 +253,7 @@ def _after(now: dt.datetime, seconds: float | None) -> dt.datetime | None:
     return None if seconds is None else now + dt.timedelta(seconds=seconds)
 
 
-Effect: TypeAlias = Callable[[Page, Any, ev.Entry], StepRecord | None]
+Effect: TypeAlias = Callable[[Page, Any, int], StepRecord | None]
 
 _EFFECTS: dict[type[ev.Event], Effect] = {
     ev.InvokeScheduled: _schedules,

@@ -17,6 +17,8 @@ from tidewheel.journal.events import InvokeKind
 from tidewheel.journal.ids import PromiseId
 from tidewheel.journal.status import ENDED, Phase, RunState
 
+_ENDED = frozenset(phase.value for phase in ENDED)
+
 #: A step waits to be started, is being executed, waits for its next attempt, or for an operator.
 StepState: TypeAlias = Literal["scheduled", "started", "retrying", "parked"]
 #: Why a run is not activated: its code does not fit, is not here, or its journal cannot be read.
@@ -98,7 +100,7 @@ class RunRecord(msgspec.Struct, kw_only=True):
     @property
     def ended(self) -> bool:
         """Whether the run is over."""
-        return Phase(self.phase) in ENDED
+        return self.phase in _ENDED
 
     @property
     def status(self) -> str:

@@ -16,7 +16,7 @@ from tidewheel.journal.public import PublicFold, publish
 from tidewheel.journal.status import RunState, advance
 from tidewheel.journal.verify import verify
 from tidewheel.store.memory import MemoryRows, MemoryStore
-from tidewheel.store.publishing import header_of, key_of
+from tidewheel.store.publishing import stored
 from tidewheel.store.records import EventRecord, RunRecord
 
 Fail = Callable[[str], None]
@@ -211,7 +211,8 @@ class StoreWatch:
         for record in records:
             before = fold.prev_seq
             fold, public = publish(fold, ev.Entry(record.run_seq, record.at, decode(record.stored)))
-            wanted = (None, None, None) if public is None else (key_of(public), before, header_of(public))
+            told = None if public is None else stored(public)
+            wanted = (None, None, None) if told is None else (told.key, before, told.header)
             if (record.public_key, record.prev_seq, record.public) != wanted:
                 self._fail(f"run {run.run_id}: the public columns of {record.run_seq} are not the fold's")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import msgspec
 import pytest
 
 from tests.conformance.store.driving import NOW, Run, began, done, ends, failed, ok, resumes, signal, task
@@ -13,6 +12,7 @@ from tests.conformance.store.inside import Inside, PublicColumns
 from tidewheel.journal import events as ev
 from tidewheel.journal.public import PublicFold, publish
 from tidewheel.store.append import Cancelled, ChildStart, Fact, Fate
+from tidewheel.store.publishing import stored
 from tidewheel.store.records import RunRef
 
 #: Keys that differ, repeat, and read like the paths of steps without a key.
@@ -99,8 +99,7 @@ def folded(ref: RunRef, entries: list[ev.Entry]) -> list[PublicColumns]:
         if public is None:
             columns.append(PublicColumns(entry.run_seq, None, None, None))
             continue
-        header = msgspec.json.encode(msgspec.structs.replace(public, data=None))
-        key = bytes.fromhex(public.idempotency_key)
+        key, header = stored(public)
         columns.append(PublicColumns(entry.run_seq, key, public.prev_seq, header))
     return columns
 
