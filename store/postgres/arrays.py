@@ -7,7 +7,7 @@ of an append. Here the type is known. Each class is bytes that are ready to be s
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from psycopg.adapt import AdaptersMap, Buffer, Dumper
@@ -29,16 +29,16 @@ class ByteaArray(bytes):
     @classmethod
     def of(cls, items: Sequence[bytes | None]) -> ByteaArray:
         """Pack *items*."""
-        return cls(_packed(BYTEA, len(items), _sized(items)))
+        return cls(_packed(BYTEA, [_NULL if item is None else _sized(item) for item in items]))
 
 
 class TextArray(bytes):
-    """An array of texts."""
+    """An array of texts or nulls."""
 
     @classmethod
-    def of(cls, items: Sequence[str]) -> TextArray:
+    def of(cls, items: Sequence[str | None]) -> TextArray:
         """Pack *items*."""
-        return cls(_packed(TEXT, len(items), _sized([item.encode() for item in items])))
+        return cls(_packed(TEXT, [_NULL if item is None else _sized(item.encode()) for item in items]))
 
 
 class BigintArray(bytes):
@@ -47,23 +47,17 @@ class BigintArray(bytes):
     @classmethod
     def of(cls, items: Sequence[int | None]) -> BigintArray:
         """Pack *items*."""
-        parts = (_NULL if item is None else _BIGINT.pack(8, item) for item in items)
-        return cls(_packed(BIGINT, len(items), parts))
+        return cls(_packed(BIGINT, [_NULL if item is None else _BIGINT.pack(8, item) for item in items]))
 
 
-def _sized(items: Iterable[bytes | None]) -> Iterable[bytes]:
-    for item in items:
-        if item is None:
-            yield _NULL
-        else:
-            yield _LENGTH.pack(len(item))
-            yield item
+def _sized(item: bytes) -> bytes:
+    return _LENGTH.pack(len(item)) + item
 
 
-def _packed(item_type: int, count: int, parts: Iterable[bytes]) -> bytes:
-    if not count:
+def _packed(item_type: int, parts: list[bytes]) -> bytes:
+    if not parts:
         return _EMPTY.pack(0, 0, item_type)
-    return b"".join((_HEADER.pack(1, 1, item_type, count, 1), *parts))
+    return b"".join((_HEADER.pack(1, 1, item_type, len(parts), 1), *parts))
 
 
 class _AsItIs(Dumper):

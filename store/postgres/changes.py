@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
 from tidewheel.store.columns import micros
 from tidewheel.store.postgres.json_rows import RUN, STEP, TIMER, to_hex
 from tidewheel.store.postgres.written import Written
@@ -71,3 +73,7 @@ class Changes:
     def written(self) -> Written:
         """Return all of it."""
         return Written(dict(self._rows), self._events)
+
+    def as_json(self) -> str | None:
+        """Return the rows that are not events; None if there are none."""
+        return msgspec.json.encode(self._rows).decode() if self._rows else None

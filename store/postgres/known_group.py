@@ -15,7 +15,7 @@ from tidewheel.store.append import Append, Appended
 from tidewheel.store.ledger import Ledger
 from tidewheel.store.postgres.arrays import BigintArray, ByteaArray, TextArray
 from tidewheel.store.postgres.asked import name_number
-from tidewheel.store.postgres.changes import Changes
+from tidewheel.store.postgres.known_changes import KnownChanges
 from tidewheel.store.postgres.remembered import Memory, NotRemembered, Remembered, RememberedRows
 from tidewheel.store.records import RunRef
 
@@ -46,10 +46,9 @@ class KnownGroup:
         self.now = max([now, *(one.run.updated_at for one in known.values() if one is not None)])
         for places in trees.values():
             self._answer([(place, batch[place]) for place in places], known)
-        changes = Changes()
+        self.changes = KnownChanges(self.now)
         for rows in self._rows.values():
-            rows.collect(changes)
-        self.written = changes.written()
+            rows.collect(self.changes)
 
     def _answer(self, requests: list[tuple[int, Append]], known: Mapping[RunRef, Remembered | None]) -> None:
         """Run the ledger for the appends to one tree, or leave them all."""
@@ -79,7 +78,7 @@ class KnownGroup:
             ByteaArray.of([key for key, _ in marked]),
             TextArray.of([mark for _, mark in marked]),
             is_own_clock,
-            *self.written.parameters(self.now),
+            *self.changes.parameters(),
         ]
 
     def happened(self, at: dt.datetime) -> None:

@@ -24,6 +24,7 @@ import msgspec
 from tidewheel.journal.events import Entry
 from tidewheel.store.page import NEAR
 from tidewheel.store.postgres.changes import Changes
+from tidewheel.store.postgres.known_changes import KnownChanges
 from tidewheel.store.records import EventRecord, RunRecord, RunRef, StepRecord, TimerRecord
 
 
@@ -91,6 +92,7 @@ class RememberedRows:
         self._ref = ref
         self._is_new = known is None
         self._run = None if known is None else known.run
+        self._before = () if known is None else msgspec.structs.astuple(known.run)
         self.mark = "" if known is None else known.mark
         self._steps: dict[str, StepRecord] = {} if known is None else known.steps
         self._timers: dict[str, TimerRecord] = {} if known is None else known.timers
@@ -103,31 +105,49 @@ class RememberedRows:
         self._step_ids: dict[str, int] = {}
         self._is_cleared = False
         self._events: list[EventRecord] = []
-        self._outbox: list[tuple[int, int, dt.datetime]] = []
+        self._outbox: list[tuple[int, int]] = []
 
     @property
     def key(self) -> bytes | None:
         """The run's key, if the run was there before: its mark is looked at."""
         return None if self._is_new or self._run is None else self._run.key
 
-    def collect(self, changes: Changes) -> None:
+    def collect(self, changes: KnownChanges) -> None:
         """Add what has to be written."""
         run = self._run
         if run is None:
             return
         key = run.key
-        changes.add_run(run, is_new=self._is_new)
+        if self._is_new:
+            changes.rest.add_run(run, is_new=True)
+        else:
+            changes.change_run(self._before, run)
         changes.add_events(key, self._events)
-        for first_seq, last_seq, at in self._outbox:
-            changes.add_outbox(key, first_seq, last_seq, at)
+        for first_seq, last_seq in self._outbox:
+            changes.add_outbox(key, first_seq, last_seq)
         if self._is_cleared and not self._is_new:
             changes.clear(key)
         for path in self._changed_steps:
-            step = self._steps.get(path)
-            if step is not None:
-                changes.add_step(key, step)
-            elif path in self._stored_steps:
+            self._collect_step(changes, key, path)
+        if self._has_more:
+            self._collect_more(changes.rest, key)
+
+    def _collect_step(self, changes: KnownChanges, key: bytes, path: str) -> None:
+        step, was_there = self._steps.get(path), path in self._stored_steps and not self._is_cleared
+        if step is None:
+            if was_there:
                 changes.close_step(key, path)
+        elif was_there:
+            changes.rest.add_step(key, step)
+        else:
+            changes.open_step(key, step)
+
+    @property
+    def _has_more(self) -> bool:
+        """Whether there is anything that few appends have."""
+        return bool(self._new_timers or self._ended_timers or self._promises or self._facts or self._step_ids)
+
+    def _collect_more(self, changes: Changes, key: bytes) -> None:
         for timer in self._new_timers.values():
             changes.add_timer(key, timer)
         for path in () if self._is_cleared else self._ended_timers:
@@ -190,7 +210,7 @@ class RememberedRows:
 
     def add_outbox(self, key: bytes, first_seq: int, last_seq: int, at: dt.datetime) -> None:
         """Owe the event bus the public events in this range."""
-        self._outbox.append((first_seq, last_seq, at))
+        self._outbox.append((first_seq, last_seq))
 
     # What is open
 

@@ -32,7 +32,6 @@ from tidewheel.store.postgres.database_clock import DatabaseClock
 from tidewheel.store.postgres.faults import concerns_all, is_lost, is_worth_repeating, pause, translated
 from tidewheel.store.postgres.known_group import KnownGroup
 from tidewheel.store.postgres.remembered import Memory
-from tidewheel.store.postgres.written import Written
 from tidewheel.store.records import RunRef
 from tidewheel.store.statements import statements
 from tidewheel.store.waiting import time_ordered_key
@@ -261,7 +260,7 @@ class Writer:
         if self._clock is None:
             known.happened(moment(now_us))
         known.keep(mark)
-        self._count(known.written)
+        self._count(known.changes.events)
         return True
 
     def _put_aside(self, item: _Item) -> None:
@@ -324,7 +323,7 @@ class Writer:
 
     async def _commit(self, connection: psycopg.AsyncConnection[Any], write: Write) -> None:
         await self._exchange_of_commit(connection, commit(connection, write))
-        self._count(write.written)
+        self._count(write.written.events)
 
     async def _exchange_of_commit(
         self, connection: psycopg.AsyncConnection[Any], exchange: Awaitable[T]
@@ -341,9 +340,9 @@ class Writer:
                 f"{self._database.shown}: the reply to a commit was lost ({error}); repeat the append"
             ) from error
 
-    def _count(self, written: Written) -> None:
+    def _count(self, events: int) -> None:
         self._counters.commits += 1
-        self._counters.events_written += written.events
+        self._counters.events_written += events
         self._written()
 
     async def _end_backend(self, pid: int) -> None:

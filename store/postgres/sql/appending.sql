@@ -11,7 +11,7 @@ SELECT tidewheel_write_v1(%s::jsonb, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 
 -- name: write_known
 SELECT stale, mark, now
-  FROM tidewheel_write_known_v1(%s, %s, %s, %s, %s::jsonb, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s);
+  FROM tidewheel_write_known_v1(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s::jsonb);
 
 -- name: end_backend
 -- End the backend of a connection that was lost in a commit, if it still has its transaction. Its number may
