@@ -50,7 +50,7 @@ class Category(enum.Enum):
     DECIDER = "Deciders"
 
 
-class Error(msgspec.Struct, frozen=True, kw_only=True):
+class Error(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Why something failed, in the one shape every error has in JSON."""
 
     type: str
@@ -60,7 +60,7 @@ class Error(msgspec.Struct, frozen=True, kw_only=True):
     details: Json | UnsetType = UNSET
 
 
-class Result(msgspec.Struct, frozen=True):
+class Result(msgspec.Struct, frozen=True, gc=False):
     """What a promise came to: ``{"ok": value}`` or ``{"error": E}``."""
 
     ok: Json | UnsetType = UNSET
@@ -75,7 +75,7 @@ class Result(msgspec.Struct, frozen=True):
 NOTHING = Result(ok=None)
 
 
-class SignalWait(msgspec.Struct, frozen=True, kw_only=True):
+class SignalWait(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An open wait for a signal: it has no event of its own, so each suspension lists it."""
 
     promise_id: Path
@@ -83,7 +83,7 @@ class SignalWait(msgspec.Struct, frozen=True, kw_only=True):
     n: Ordinal | UnsetType = UNSET
 
 
-class InvokeLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class InvokeLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The deadlines of one step in seconds, and what happens once its attempts are spent."""
 
     timeout: float | None = None
@@ -93,8 +93,10 @@ class InvokeLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     on_exhausted: Literal["raise", "park"] = "raise"
 
 
-class _Event(msgspec.Struct, frozen=True, kw_only=True):
+class _Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The base of all events. Do not subclass outside this module."""
+
+    # JSON has no cycles, so neither has an event: the garbage collector need not look (``gc=False``).
 
     category: ClassVar[Category]
 
@@ -450,7 +452,7 @@ EVENT_TYPES: dict[str, type[Event]] = {cls.__name__: cls for cls in Event.__args
 TERMINAL = (ExecutionCompleted, ExecutionFailed, ExecutionCancelled)
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """One row of a journal: an event, its place, and when it was written (for people only)."""
 
     run_seq: int

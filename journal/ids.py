@@ -28,6 +28,9 @@ SHOWN_MAX = 80
 class CommandType(enum.Enum):
     """The kinds of durable call, each numbered on its own within a segment."""
 
+    #: Every command is looked up by its type: up to Python 3.11 an enum's own hash is a slow function.
+    __hash__ = object.__hash__
+
     TASK = "Task"
     CHILD = "ChildWorkflow"
     OPERATION = "Operation"

@@ -17,7 +17,7 @@ from tidewheel.journal.errors import InvalidRequest
 from tidewheel.journal.ids import CommandId, CommandType, check_name
 from tidewheel.replay.ending import ContinueAsNew
 from tidewheel.replay.execution import Execution
-from tidewheel.replay.history import invoke_type
+from tidewheel.replay.history import INVOKE_TYPES
 from tidewheel.replay.join_set import JoinSet
 from tidewheel.replay.loop import DeterministicLoop
 from tidewheel.replay.promise import Decoder, Promise
@@ -49,30 +49,33 @@ class Commands:
     def invoke(
         self,
         schedule: ev.InvokeScheduled,
+        given: list[Any],
         decoder: Decoder,
         *,
         key: str | None = None,
         execute: Callable[[], Any] | None = None,
     ) -> Promise:
-        """Ask for a task, child run or operation. *schedule* lacks only its identity."""
-        self.check_alive()
-        if self._run.loop.is_stubborn():
-            return self._never(decoder)
-        matcher = self._run.matcher
-        command = matcher.next(invoke_type(schedule.kind), key)
+        """Ask for a task, child run or operation. *schedule* lacks its identity and its input, *given*."""
+        run = self._run
+        if not run.loop.is_at_work():
+            self.check_alive()
+            if run.loop.is_stubborn():
+                return self._never(decoder)
+        matcher, kind, name = run.matcher, schedule.kind, schedule.function_name
+        command = matcher.next(INVOKE_TYPES[kind], key)
         if key is not None and command in self._keyed:
             known = self._keyed[command]
             assert known.event is not None
-            matcher.same(command, "function_name", known.event.function_name, schedule.function_name)
+            matcher.same(command, "function_name", known.event.function_name, name)
             self._keyed[command] = self._twin(known, decoder)
             return self._keyed[command]
-        event = matcher.invoke(command, schedule.kind, schedule.function_name, schedule.input)
+        event = matcher.invoke(command, kind, name, given)
         if event is None:
             event = ev.InvokeScheduled(
                 promise_id=matcher.allocate(),
-                kind=schedule.kind,
-                function_name=schedule.function_name,
-                input=schedule.input,
+                kind=kind,
+                function_name=name,
+                input=given,
                 retry_policy=schedule.retry_policy,
                 n=UNSET if key is not None else command.n,
                 key=UNSET if key is None else key,
@@ -80,13 +83,13 @@ class Commands:
                 queue=schedule.queue,
                 limits=schedule.limits,
             )
-            self._run.moves.append(event)
-        promise = self._promise(command, event.promise_id, decoder)
-        promise.event = event
-        promise.execute = execute
+            run.moves.append(event)
+        promise = Promise(command, event.promise_id, decoder, event, loop=run.loop, owner=run)
+        if execute is not None:
+            promise.execute = execute
         if key is not None:
             self._keyed[command] = promise
-        self._run.expect(promise, promise.path)
+        run.expect(promise, promise.path)
         return promise
 
     # Waiting
@@ -281,7 +284,9 @@ class Commands:
     def _twin(self, known: Promise, decoder: Decoder) -> Promise:
         # A promise of its own: one branch giving up must not cancel the other's wait.
         twin = self._promise(known.command, known.path, decoder)
-        twin.event, twin.execute = known.event, known.execute
+        twin.event = known.event
+        if known.execute is not None:
+            twin.execute = known.execute
         self._run.expect(twin, known.path)
         return twin
 

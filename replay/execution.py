@@ -118,6 +118,8 @@ class Execution:
         self._received: list[ev.SignalReceived] = []
         self._asked = False
         self._cancel_shown = False
+        #: Whether "cancel" is one of the facts in ``_applied``.
+        self._cancel_applied = False
         self._last_wait: ev.ExecutionAwaiting | None = None
         self._stopped: ev.Error | None = None
         self._over = False
@@ -147,7 +149,7 @@ class Execution:
             if self._main is None:
                 self._carefully(self._show_recorded)
             if not unfinished:
-                self._carefully(lambda: self._show_new(now))
+                self._carefully(self._show_new, now)
         return self._result(unfinished=unfinished)
 
     def replay(self) -> None:
@@ -185,6 +187,8 @@ class Execution:
             return self._cancelled_unstarted()
         if self._is_unfinished() or history.unshown:
             return True
+        if not history.deliveries:
+            return False
         if self._main is None:
             return any(history.deliveries.values())
         return bool(self.signals.due())
@@ -205,7 +209,14 @@ class Execution:
         for one in self.pending.values():
             if isinstance(one, Promise):
                 one.owner = None
-        self.loop.abandon(self._forget)
+        self.loop.abandon(self._forget, is_over=self._left_nothing())
+
+    def _left_nothing(self) -> bool:
+        """Tell whether dropping the code runs none of it: it returned. An error would keep frames alive."""
+        main = self._main
+        if main is None or self.pending:
+            return not self.pending
+        return main.done() and not main.cancelled() and main.exception() is None
 
     def _forget(self) -> None:
         for one in list(self.pending.values()):
@@ -228,9 +239,9 @@ class Execution:
         """Tell whether the run was cancelled before its first activation: then no code runs."""
         return not self.history.moved and self.history.cancel is not None and self._main is None
 
-    def _carefully(self, step: Callable[[], None]) -> None:
+    def _carefully(self, step: Callable[..., None], *given: Any) -> None:
         try:
-            step()
+            step(*given)
         except Halted:
             pass  # the violation is kept, and looked at once the code has stopped
         except Spinning as problem:
@@ -258,12 +269,17 @@ class Execution:
 
     def _show_new(self, now: dt.datetime) -> None:
         self.live = True
-        turns: list[tuple[int, Callable[[str], None], str]] = []
-        turns += ((seq, self._apply, fact) for fact, seq in self.history.unshown.items())
-        turns += ((seq, self._offer_delivery, name) for seq, name in self.signals.due())
-        if turns:
-            self.loop.now = max(self.loop.now, now.timestamp())
-        for _seq, show, what in sorted(turns, key=operator.itemgetter(0)):
+        turns: list[tuple[int, Callable[[str], None], str]] = [
+            (seq, self._apply, fact) for fact, seq in self.history.unshown.items()
+        ]
+        if self.history.deliveries:
+            turns += [(seq, self._offer_delivery, name) for seq, name in self.signals.due()]
+        if not turns:
+            return
+        self.loop.now = max(self.loop.now, now.timestamp())
+        if len(turns) > 1:
+            turns.sort(key=operator.itemgetter(0))
+        for _seq, show, what in turns:
             if self._main_is_over():
                 return
             show(what)
@@ -271,6 +287,8 @@ class Execution:
     def _apply(self, fact: str) -> None:
         del self.history.unshown[fact]
         self._applied.append(fact)
+        if fact == ev.CANCEL:
+            self._cancel_applied = True
         self._show(fact)
 
     def _show(self, fact: str) -> None:
@@ -280,7 +298,8 @@ class Execution:
                 self._main.cancel()
         else:
             self._shown.add(fact)
-            self.abandoned.pop(fact, None)
+            if self.abandoned:
+                self.abandoned.pop(fact, None)
             promise = self.pending.pop(fact, None)
             if promise is not None:
                 self._settle(promise, fact)
@@ -318,24 +337,27 @@ class Execution:
         # A suspended run stays so until what its journal says it waits for has arrived,
         # also where changed code would no longer wait for it.
         wait = self._last_wait or self.history.waiting
-        may_resume = unfinished or wait_is_over(wait, self.history, cancelled=ev.CANCEL in self._applied)
-        if not may_resume:
+        if not unfinished and not wait_is_over(wait, self.history, cancelled=self._cancel_applied):
             return None
         if self._stopped is not None:
             return self._finish([ev.ExecutionFailed(error=self._stopped)], unfinished=unfinished)
         if self._main_is_over():
             return self._ended(unfinished=unfinished)
-        if not self._is_waiting():
-            return self._finish([ending.deadlock()], unfinished=unfinished)
-        moved = unfinished or bool(self.moves) or self._asked
-        return self._suspend(unfinished=unfinished) if moved else None
+        if unfinished or self.moves or self._asked:
+            wait = suspension(self.pending, self.signals.open_waits())
+            if wait.waiting_on:
+                return self._suspend(wait, unfinished=unfinished)
+        elif self._is_waiting():
+            return None
+        return self._finish([ending.deadlock()], unfinished=unfinished)
 
-    def _suspend(self, *, unfinished: bool) -> Activation:
-        wait = suspension(self.pending, self.signals.open_waits())
-        activation = Activation([*self._opening(unfinished=unfinished), *self.moves, wait])
+    def _suspend(self, wait: ev.ExecutionAwaiting, *, unfinished: bool) -> Activation:
+        events = self._opening(unfinished=unfinished)
+        events += self.moves
+        events.append(wait)
         self._last_wait = wait
         self.moves = []
-        return activation
+        return Activation(events)
 
     def _opening(self, *, unfinished: bool) -> list[ev.Event]:
         self._asked = False
@@ -343,7 +365,7 @@ class Execution:
             return []
         now = dt.datetime.fromtimestamp(self.loop.now, dt.UTC)
         opening: list[ev.Event] = [*self._received, ev.ExecutionResumed(applied=self._applied, now=now)]
-        self._applied, self._received = [], []
+        self._applied, self._received, self._cancel_applied = [], [], False
         return opening
 
     def _violated(self, violation: Violation) -> Activation:
@@ -380,10 +402,11 @@ class Execution:
         if path in self._shown:
             self._settle(promise, path)
         elif isinstance(known, Promise) and isinstance(promise, Promise):
-            known.twins.append(promise)
+            known.add_twin(promise)
         else:
             self.pending[path] = promise
-            self.abandoned.pop(path, None)
+            if self.abandoned:
+                self.abandoned.pop(path, None)
 
     def _settle(self, promise: Promise | DurableTimer, path: str) -> None:
         type_ = promise.command.type if isinstance(promise, Promise) else CommandType.TIMER

@@ -110,6 +110,10 @@ class _Place:
     is nearly always, that is one comparison and one update.
     """
 
+    __slots__ = (
+        "_all_found", "_all_refusals", "_found", "_instead", "_name", "_pick", "_refusals", "_space",
+    )  # fmt: skip
+
     def __init__(self, module: ModuleType) -> None:
         rows = [(name, instead) for owner, instead, names in _REFUSED if owner is module for name in names]
         self._name = module.__name__
@@ -124,9 +128,12 @@ class _Place:
     def cover(self) -> None:
         """Remember what stands here, and put the refusals in its place."""
         space = self._space
-        if self._holds(self._all_found):
-            space.update(self._refusals)
-            return
+        try:
+            if self._pick(space) == self._all_found:
+                space.update(self._refusals)
+                return
+        except KeyError:  # somebody has removed one
+            pass
         for name in self._instead.keys() & space.keys():
             if space[name] is not self._found[name]:
                 self._found[name] = space[name]
@@ -138,18 +145,15 @@ class _Place:
     def uncover(self) -> None:
         """Give back what was found, except where somebody has replaced the refusal."""
         space = self._space
-        if self._holds(self._all_refusals):
-            space.update(self._found)
-            return
+        try:
+            if self._pick(space) == self._all_refusals:
+                space.update(self._found)
+                return
+        except KeyError:  # somebody has removed one
+            pass
         for name, refusal in self._refusals.items():
             if space.get(name) is refusal:
                 space[name] = self._found[name]
-
-    def _holds(self, functions: object) -> bool:
-        try:
-            return self._pick(self._space) == functions
-        except KeyError:  # somebody has removed one
-            return False
 
     def _refusal(self, name: str) -> Callable[..., Any]:
         # Each is for one function and stays so: somebody may keep it, or wrap it, and put that here later.

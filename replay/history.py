@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
+import msgspec
 from msgspec import UNSET
 
 from tidewheel.journal import events as ev
 from tidewheel.journal.ids import CommandId, CommandType, path_order, position_of
 from tidewheel.replay.violation import Violation
 
-_INVOKE_TYPES = {
+#: The command type that an invoke of each kind is numbered under.
+INVOKE_TYPES: dict[str, CommandType] = {
     "function": CommandType.TASK,
     "http": CommandType.TASK,
     "workflow": CommandType.CHILD,
@@ -28,15 +30,14 @@ _INVOKE_TYPES = {
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
-class Record:
+class Record(msgspec.Struct, gc=False, eq=False):
     """A command the journal has: where it stands, what it asked, whether the code asked again."""
 
-    __slots__ = ("event", "path", "used")
-
-    def __init__(self, path: str, event: Any) -> None:
-        self.path = path
-        self.event = event
-        self.used = False
+    path: str
+    #: The last part of its path; -1 where it has none.
+    position: int
+    event: Any
+    used: bool = False
 
 
 class SignalRecord:
@@ -54,14 +55,11 @@ class SignalRecord:
         self.used = False
 
 
-class Resume:
+class Resume(msgspec.Struct, gc=False, eq=False):
     """One recorded activation: the facts it showed, and the time it showed them at."""
 
-    __slots__ = ("applied", "now")
-
-    def __init__(self, applied: Iterable[str], now: dt.datetime) -> None:
-        self.applied = applied
-        self.now = now
+    applied: list[str]
+    now: dt.datetime
 
 
 class History:
@@ -78,6 +76,8 @@ class History:
         self.terminal: ev.Event | None = None
         self.cancel: ev.CancelRequested | None = None
         self.commands: dict[CommandId, Record] = {}
+        #: How many of them the code has not asked for again.
+        self.unasked = 0
         self.positions: set[int] = set()
         self.signals: dict[str, SignalRecord] = {}
         self.facts: dict[str, ev.Result] = {}
@@ -122,6 +122,8 @@ class History:
 
     def orphans(self) -> list[Violation]:
         """Commands the journal has and the code never asked for."""
+        if not self.commands and not self.signals:
+            return []
         found = [
             Violation(str(command), *_told_by(record.event), None)
             for command, record in self.commands.items()
@@ -146,10 +148,24 @@ class History:
         if which is None:
             which = self._counts[type_]
             self._counts[type_] += 1
-        self.commands[CommandId(type_, which)] = Record(path or "", event)
+        command = CommandId(type_, which)
+        position = -1
         if path is not None:
-            self.positions.add(position_of(path))
+            position = position_of(path)
+            self.positions.add(position)
+        known = self.commands.get(command)
+        if known is None or known.used:
+            self.unasked += 1
+        self.commands[command] = Record(path or "", position, event)
         self.moved = True
+
+    def ask(self, command: CommandId) -> Record | None:
+        """Return what the journal has for *command*, and mark it as asked for."""
+        record = self.commands.get(command)
+        if record is not None and not record.used:
+            record.used = True
+            self.unasked -= 1
+        return record
 
     def _settle(self, path: str, event: ev.Event, result: ev.Result, seq: int) -> None:
         if path not in self.facts:
@@ -168,11 +184,6 @@ class History:
             record.n = n
             self._signals_by_n = None
         return record
-
-
-def invoke_type(kind: ev.InvokeKind) -> CommandType:
-    """Return the command type that an invoke of *kind* is numbered under."""
-    return _INVOKE_TYPES[kind]
 
 
 def _told_by(event: Any) -> tuple[str, Any]:
@@ -217,7 +228,7 @@ def _admits(history: History, _event: ev.RunAdmitted, _entry: ev.Entry) -> None:
 
 def _schedules(history: History, event: ev.InvokeScheduled, _entry: ev.Entry) -> None:
     which = None if event.key is UNSET else event.key
-    history._file(_INVOKE_TYPES[event.kind], event.promise_id, event, which)
+    history._file(INVOKE_TYPES[event.kind], event.promise_id, event, which)
 
 
 def _joins(history: History, event: ev.JoinSetSubmitted, _entry: ev.Entry) -> None:

@@ -175,6 +175,10 @@ class DeterministicLoop(asyncio.AbstractEventLoop):
         """Tell whether the code swallows every refusal and goes on."""
         return self._refusals >= REFUSALS_MAX
 
+    def is_at_work(self) -> bool:
+        """Tell whether this thread is moving this loop's code, and nothing was ever refused to it."""
+        return events._get_running_loop() is self and self._refusals == 0 and self._host is not None  # noqa: SLF001 - the public call raises where there is none
+
     def next_number(self) -> int:
         """Number a new task or future."""
         if self._host is None:
@@ -265,9 +269,9 @@ class DeterministicLoop(asyncio.AbstractEventLoop):
     def get_exception_handler(self) -> None:
         """There is no handler but the host."""
 
-    def get_debug(self) -> bool:
-        """Never: debug mode reads the clock."""
-        return False
+    #: Never: debug mode reads the clock. ``bool()`` says so too, without a call into Python for every
+    #: task, future and callback.
+    get_debug = bool
 
     def is_running(self) -> bool:
         """Code can only ask while it runs."""
@@ -304,6 +308,8 @@ class DeterministicLoop(asyncio.AbstractEventLoop):
         return [task for task in found if task is not None and _unheard(task)]
 
     def _forget_done(self) -> None:
+        if not self.tasks:
+            return
         # A failure that nobody holds says so itself when it is dropped, but one in a cycle would
         # wait for the collector, perhaps until after the run.
         self._failed += [weakref.ref(task) for task in self.tasks if task.done() and _unheard(task)]
@@ -314,15 +320,19 @@ class DeterministicLoop(asyncio.AbstractEventLoop):
         self._generators = [gen for gen in self._generators if getattr(gen, "ag_frame", None) is not None]
         return bool(self._generators)
 
-    def abandon(self, forget: Callable[[], None]) -> None:
+    def abandon(self, forget: Callable[[], None], *, is_over: bool = False) -> None:
         """Drop everything suspended here. ``finally`` blocks run, but can do nothing durable.
 
         The last references go while the loop is entered, *forget* drops the host's: code that
         swallows its own end is told once more when it is deallocated, and elsewhere it would
-        find no loop to wait on and never come to rest.
+        find no loop to wait on and never come to rest. Where the host knows that its code *is
+        over*, and the loop has nothing left of it either, there is nobody to tell.
         """
         self._host = None
         self.ready.clear()
+        if is_over and not self.tasks and not self._generators:
+            forget()
+            return
         with self, _stubborn_code_unheard():
             self._close_all()
             self.tasks.clear()

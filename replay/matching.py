@@ -19,8 +19,8 @@ import msgspec
 from msgspec import UNSET
 
 from tidewheel.journal import events as ev
-from tidewheel.journal.ids import CommandId, CommandType, child_path
-from tidewheel.replay.history import History, Record, SignalRecord, invoke_type
+from tidewheel.journal.ids import CommandId, CommandType, child_path, position_of
+from tidewheel.replay.history import INVOKE_TYPES, History, Record, SignalRecord
 from tidewheel.replay.violation import Halted, Violation
 
 logger = logging.getLogger("tidewheel.replay")
@@ -57,10 +57,9 @@ class Matcher:
 
     def find(self, command: CommandId) -> Record | None:
         """Return what the journal has for *command*, and mark it as asked for."""
-        record = self._history.commands.get(command)
-        if record is not None:
-            record.used = True
-            self._pass_by(record.path)
+        record = self._history.ask(command)
+        if record is not None and record.position >= self._position:
+            self._position = record.position + 1
         return record
 
     def allocate(self) -> str:
@@ -82,12 +81,15 @@ class Matcher:
         """Match an invoke; None if it is new."""
         record = self.find(command)
         if record is None:
-            self._refuse_other_kind(command, kind, name)
-            self._refuse_swapped(command, name, given)
+            if self._history.unasked:
+                self._refuse_other_kind(command, kind, name)
+            if self._displaced:
+                self._refuse_swapped(command, name, given)
             return None
         event: ev.InvokeScheduled = record.event
-        self.same(command, "function_name", event.function_name, name)
-        self.same(command, "kind", event.kind, kind)
+        if event.function_name != name or event.kind != kind:
+            self.same(command, "function_name", event.function_name, name)
+            self.same(command, "kind", event.kind, kind)
         if event.input != given:
             self._input_changed(command, name, event.input, given)
         return event
@@ -97,7 +99,7 @@ class Matcher:
         record = self._history.signal(command.n)
         if record is not None:
             record.used = True
-            self._pass_by(record.path)
+            self._position = max(self._position, position_of(record.path) + 1)
             self.same(command, "signal_name", record.signal_name, name)
         return record
 
@@ -117,12 +119,6 @@ class Matcher:
             self.violation = violation
         self._halt()
         raise Halted(self.violation.message)
-
-    def _pass_by(self, path: str) -> None:
-        if path:
-            position = int(path.rpartition(".")[2])
-            if position >= self._position:
-                self._position = position + 1
 
     def _refuse_other_kind(self, command: CommandId, kind: ev.InvokeKind, name: str) -> None:
         # The same function asked for where the journal has it as another kind: a task turned
@@ -176,7 +172,7 @@ class Matcher:
             for command, record in self._history.commands.items():
                 event = record.event
                 if isinstance(event, ev.InvokeScheduled) and event.key is UNSET:
-                    assert invoke_type(event.kind) is command.type
+                    assert INVOKE_TYPES[event.kind] is command.type
                     key = (command.type, event.function_name, _canonical(event.input))
                     found.setdefault(key, []).append(command)
             self._inputs = found

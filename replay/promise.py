@@ -40,29 +40,35 @@ class Decoder(Protocol):
 class Promise(WorkflowFuture):
     """The future result of one command, known by its path."""
 
-    __slots__ = (
-        "command", "decoder", "event", "execute", "join_set", "on_settled", "owner", "path",
-        "signal_name", "twins",
-    )  # fmt: skip
+    __slots__ = ("command", "decoder", "event", "owner", "path")
+
+    # Most promises have none of these, so they are not set for each.
+    #: The closure of an operation: it exists in this process only.
+    execute: Callable[[], Any] | None = None
+    signal_name: str | None = None
+    join_set: JoinSet | None = None
+    #: Other promises for the same command: asking again with its key gives one more.
+    twins: list[Promise] | tuple[()] = ()
+    #: Called once when the promise is settled or abandoned: stops its timeout.
+    on_settled: Callable[[], object] | None = None
 
     def __init__(
-        self, command: CommandId, path: str, decoder: Decoder, *, loop: DeterministicLoop, owner: Owner
+        self,
+        command: CommandId,
+        path: str,
+        decoder: Decoder,
+        event: ev.InvokeScheduled | None = None,
+        *,
+        loop: DeterministicLoop,
+        owner: Owner,
     ) -> None:
         super().__init__(loop=loop)
         self.command = command
         self.path = path
         self.decoder = decoder
-        self.owner: Owner | None = owner
         #: The schedule of an invoke, for whoever executes it.
-        self.event: ev.InvokeScheduled | None = None
-        #: The closure of an operation: it exists in this process only.
-        self.execute: Callable[[], Any] | None = None
-        self.signal_name: str | None = None
-        self.join_set: JoinSet | None = None
-        #: Other promises for the same command: asking again with its key gives one more.
-        self.twins: list[Promise] = []
-        #: Called once when the promise is settled or abandoned: stops its timeout.
-        self.on_settled: Callable[[], object] | None = None
+        self.event = event
+        self.owner: Owner | None = owner
 
     def settle(self, result: ev.Result) -> None:
         """Show the result to the code: here, and to whoever asked again."""
@@ -71,6 +77,12 @@ class Promise(WorkflowFuture):
             self._finished()
         for twin in self.twins:
             twin.settle(result)
+
+    def add_twin(self, twin: Promise) -> None:
+        """Let *twin* be settled with this one."""
+        if not isinstance(self.twins, list):
+            self.twins = []
+        self.twins.append(twin)
 
     def _show(self, result: ev.Result) -> None:
         if result.error is not UNSET:
@@ -102,13 +114,11 @@ class Promise(WorkflowFuture):
 
     def awaited(self) -> bool:
         """Tell whether the code would move if this were settled."""
-        if any(twin.awaited() for twin in self.twins):
+        if self._callbacks:  # which only an open promise has
             return True
-        if self.done():
-            return False
-        if self.join_set is not None and self.join_set.is_awaited():
+        if self.join_set is not None and not self.done() and self.join_set.is_awaited():
             return True
-        return bool(self._callbacks)
+        return any(twin.awaited() for twin in self.twins) if self.twins else False
 
     def _finished(self) -> None:
         if self.join_set is not None:

@@ -52,6 +52,8 @@ class SignalWaits:
 
     def due(self) -> list[tuple[int, str]]:
         """The deliveries that somebody waits for: when each arrived, and its signal's name."""
+        if not self._by_name:
+            return []
         return [
             (self._history.delivered_at(delivery), name)
             for name in list(self._by_name)
@@ -61,6 +63,8 @@ class SignalWaits:
 
     def open_waits(self) -> list[ev.SignalWait]:
         """Every wait that is still open, oldest first."""
+        if not self._open:
+            return []
         self._open = {path: promise for path, promise in self._open.items() if not promise.done()}
         return [
             ev.SignalWait(promise_id=path, signal_name=promise.signal_name, n=promise.command.n)

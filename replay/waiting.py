@@ -48,7 +48,9 @@ def wait_is_over(wait: ev.ExecutionAwaiting | None, history: History, *, cancell
     """Tell whether what *wait* names has arrived. Being *cancelled* ends any wait."""
     if wait is None or cancelled:
         return True
-    arrived = (path in history.facts for path in wait.waiting_on)
+    waiting_on, facts = wait.waiting_on, history.facts
     if wait.kind == "any":
-        return any(arrived) or wait.truncated is True
-    return all(arrived)
+        return wait.truncated is True or not facts.keys().isdisjoint(waiting_on)
+    if len(waiting_on) == 1:  # nearly always, and worth a shortcut
+        return waiting_on[0] in facts
+    return all(path in facts for path in waiting_on)

@@ -20,7 +20,6 @@ from tidewheel.sdk import payload
 from tidewheel.sdk.definitions import (
     CallOptions,
     Definition,
-    TaskDefinition,
     WorkflowDefinition,
     definition_of,
 )
@@ -92,11 +91,13 @@ class Context:
         one attempt of a task; a child run that takes longer is cancelled.
         """
         definition = _registered(fn)
+        if key is None and queue is None and retry is None and timeout is None:
+            given = payload.encode_args(definition.hints, args)
+            return typed(self._commands.invoke(definition.plain, given, definition.decoder))
         options = _options(key, queue, retry, timeout)
         given = payload.encode_args(definition.hints, args)
-        promise = self._commands.invoke(
-            definition.schedule(given, options), _StepDecoder(definition), key=options.key
-        )
+        schedule = definition.schedule(options)
+        promise = self._commands.invoke(schedule, given, definition.decoder, key=options.key)
         if isinstance(definition, WorkflowDefinition) and options.timeout is not None:
             # A child run is not an attempt that a worker could break off: the code gives up on it.
             message = f"{definition.name} did not finish within {options.timeout:g} s"
@@ -156,13 +157,13 @@ class Context:
             promise_id="0",
             kind="operation",
             function_name=_operation_name(fn),
-            input=payload.encode_args(hints, args),
             retry_policy=options.retry,
             limits=options.limits(ev.InvokeLimits()),
         )
+        given = payload.encode_args(hints, args)
         decoder = _OperationDecoder(key, hints.returns)
-        promise = self._commands.invoke(schedule, decoder, key=key, execute=functools.partial(fn, *args))
-        return typed(promise)
+        execute = functools.partial(fn, *args)
+        return typed(self._commands.invoke(schedule, given, decoder, key=key, execute=execute))
 
     def join_set(self) -> JoinSet:
         """Open a set of steps whose results come in completion order; use it in ``async with``."""
@@ -290,22 +291,6 @@ class _OperationDecoder(_Plain):
 
     def value(self, data: Any) -> Any:
         return payload.decode(data, self._hint, where=f"result of {self._step}")
-
-
-class _StepDecoder:
-    """Decodes the result of a registered task or workflow."""
-
-    def __init__(self, definition: Definition) -> None:
-        self._definition = definition
-
-    def value(self, data: Any) -> Any:
-        name = self._definition.name
-        return payload.decode(data, self._definition.hints.returns, where=f"result of {name}")
-
-    def error(self, error: ev.Error) -> BaseException:
-        definition = self._definition
-        raises = definition.raises if isinstance(definition, TaskDefinition) else ()
-        return exception_for(definition.name, error, raises)
 
 
 def _registered(fn: object) -> Definition:

@@ -14,7 +14,8 @@ from tidewheel.journal.errors import InvalidRequest
 from tidewheel.journal.ids import check_name
 from tidewheel.journal.retry import RetryPolicy
 from tidewheel.replay.execution import Policy
-from tidewheel.sdk.payload import Hints, signature_hints
+from tidewheel.sdk.failures import exception_for
+from tidewheel.sdk.payload import Hints, decode, signature_hints
 
 #: Where a decorated function keeps its definition.
 _ATTRIBUTE = "__tidewheel__"
@@ -35,15 +36,22 @@ class TaskDefinition:
     inline: bool = True
     #: Executed in a process of its own.
     process: bool = False
+    #: What asks for this task where the call adds nothing, and what reads its result: made once.
+    plain: ev.InvokeScheduled = field(init=False, repr=False, compare=False)
+    decoder: StepDecoder = field(init=False, repr=False, compare=False)
 
-    def schedule(self, given: list[Any], options: CallOptions) -> ev.InvokeScheduled:
-        """The event that asks for this task, before it has an identity."""
+    def __post_init__(self) -> None:
+        """Prepare what every call needs."""
+        object.__setattr__(self, "plain", self.schedule(CallOptions()))
+        object.__setattr__(self, "decoder", StepDecoder(self.name, self.hints, self.raises))
+
+    def schedule(self, options: CallOptions) -> ev.InvokeScheduled:
+        """The event that asks for this task, before it has an identity and an input."""
         queue = options.queue or self.queue
         return ev.InvokeScheduled(
             promise_id="0",
             kind="function",
             function_name=self.name,
-            input=given,
             retry_policy=options.retry or self.retry,
             dispatch="inline" if self.inline and options.queue is None else "queued",
             queue=queue or UNSET,
@@ -65,9 +73,17 @@ class WorkflowDefinition:
     policy: Policy = field(default_factory=Policy)
     on_violation: Literal["fail", "park"] = "fail"
     pin: Literal["version", "digest"] = "version"
+    #: What asks for this workflow where the call adds nothing, and what reads its result: made once.
+    plain: ev.InvokeScheduled = field(init=False, repr=False, compare=False)
+    decoder: StepDecoder = field(init=False, repr=False, compare=False)
 
-    def schedule(self, given: list[Any], options: CallOptions) -> ev.InvokeScheduled:
-        """The event that asks for this workflow as a child run."""
+    def __post_init__(self) -> None:
+        """Prepare what every call needs."""
+        object.__setattr__(self, "plain", self.schedule(CallOptions()))
+        object.__setattr__(self, "decoder", StepDecoder(self.name, self.hints, ()))
+
+    def schedule(self, options: CallOptions) -> ev.InvokeScheduled:
+        """The event that asks for this workflow as a child run, before it has an identity and an input."""
         if options.retry is not None:
             message = f"{self.name} is a workflow: a child run is not retried; retry the tasks in it"
             raise InvalidRequest(message)
@@ -75,7 +91,6 @@ class WorkflowDefinition:
             promise_id="0",
             kind="workflow",
             function_name=self.name,
-            input=given,
             dispatch="queued",
             queue=options.queue or self.queue or UNSET,
         )
@@ -110,7 +125,28 @@ class CallOptions:
         )
 
 
+class StepDecoder:
+    """Decodes the result of a registered task or workflow."""
+
+    __slots__ = ("_hints", "_name", "_raises", "_where")
+
+    def __init__(self, name: str, hints: Hints, raises: tuple[type[Exception], ...]) -> None:
+        self._name = name
+        self._hints = hints
+        self._raises = raises
+        self._where = f"result of {name}"
+
+    def value(self, data: Any) -> Any:
+        """The result as the type that the function's signature says."""
+        return decode(data, self._hints.returns, where=self._where)
+
+    def error(self, error: ev.Error) -> BaseException:
+        """What the caller gets for a failure."""
+        return exception_for(self._name, error, self._raises)
+
+
 Definition = TaskDefinition | WorkflowDefinition
+_DEFINITIONS = (TaskDefinition, WorkflowDefinition)
 
 
 def attach(fn: Callable[..., Any], definition: Definition) -> None:
@@ -131,7 +167,7 @@ def attach(fn: Callable[..., Any], definition: Definition) -> None:
 def definition_of(fn: object) -> Definition | None:
     """Return what *fn* was registered as, if it was."""
     found = getattr(fn, _ATTRIBUTE, None)
-    return found if isinstance(found, TaskDefinition | WorkflowDefinition) else None
+    return found if isinstance(found, _DEFINITIONS) else None
 
 
 def workflow_definition(fn: object) -> WorkflowDefinition:
