@@ -165,7 +165,8 @@ docs: $(STAMP)  ## write the generated pages again
 	@mkdir -p build
 	@$(PY) -m tidewheel.journal.document > build/journal.md && mv build/journal.md docs/journal.md
 	@$(PY) -m tidewheel.sdk.settings_page tidewheel.workers.config:WorkerConfig \
-		tidewheel.workers.config:KeeperConfig tidewheel.workers.config:ProcessConfig > build/configuration.md
+		tidewheel.workers.config:KeeperConfig tidewheel.workers.config:ProcessConfig \
+		tidewheel.workers.config:EventLoopConfig > build/configuration.md
 	@mv build/configuration.md docs/configuration.md
 
 .PHONY: format

@@ -183,3 +183,12 @@ class ProcessConfig(Settings, frozen=True, kw_only=True):
     def health_address(self) -> Address | None:
         """Where it answers questions about its health, if it does."""
         return None if self.health is None else parse_address(self.health)
+
+
+class EventLoopConfig(Settings, frozen=True, kw_only=True):
+    """What moves the processes of `dev`, `worker`, `up` and `keeper`; a client uses its caller's loop."""
+
+    uvloop: Annotated[
+        bool,
+        Key("TIDEWHEEL_UVLOOP", "Use uvloop, where it is installed; 0: asyncio's own event loop."),
+    ] = True

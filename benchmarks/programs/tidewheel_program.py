@@ -13,6 +13,8 @@ from typing import Any
 from benchmarks.programs.answering import Figures, Watch, answer, begin, setting
 from tidewheel import App, Client, Context, Handle, current_task
 from tidewheel.store.opening import open_store
+from tidewheel.workers.config import EventLoopConfig
+from tidewheel.workers.event_loop import loop_factory
 
 #: How long anything may take before it is called broken.
 PATIENCE_S = 300.0
@@ -95,7 +97,7 @@ class Fleet:
     """A keeper, workers, and a client that submits and waits; what it can be ordered to do is its methods."""
 
     def __init__(self) -> None:
-        self._runner = asyncio.Runner()
+        self._runner = asyncio.Runner(loop_factory=loop_factory(EventLoopConfig.from_environment()))
         self._place = ["--store", setting("STORE"), "--broker", setting("BROKER")]
         self._keeper = self._start_process("keeper")
         self._workers = [self._start_worker() for _ in range(int(setting("PROCESSES")))]

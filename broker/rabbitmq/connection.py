@@ -172,6 +172,11 @@ def our_errors(address: Address, doing: str = "") -> Iterator[None]:
         if task is None or task.cancelling():
             raise
         raise BrokerUnavailable(f"{where}: the connection was lost") from None
+    except Exception as error:
+        # It also ends them with an exception of no class at all, where it has no reason at hand.
+        if type(error) is not Exception:
+            raise
+        raise BrokerUnavailable(f"{where}: the connection was lost") from None
 
 
 def _sentence(address: Address, error: BaseException) -> str:  # noqa: PLR0911 - one for each thing that happens

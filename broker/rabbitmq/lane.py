@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
+from typing import Protocol, cast
 
 from tidewheel.broker.rabbitmq.frames import (
     CONNECTION_BLOCKED,
@@ -118,9 +118,10 @@ class Lane(asyncio.StreamReaderProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to watch the clock."""
         super().connection_made(transport)
-        assert isinstance(transport, asyncio.Transport)
-        self._socket = transport
-        self._writer = asyncio.StreamWriter(transport, self, self.reader, self._clock)
+        # What a connection is over, even where its class says otherwise, as uvloop's does.
+        socket = cast("asyncio.Transport", transport)
+        self._socket = socket
+        self._writer = asyncio.StreamWriter(socket, self, self.reader, self._clock)
         self._look_at_the_clock()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import sys
 from collections.abc import Iterator, Sequence
@@ -24,7 +23,8 @@ from tidewheel.sdk.app import App
 from tidewheel.sdk.limits import Limits
 from tidewheel.sdk.settings import ConnectionSettings
 from tidewheel.store.protocol import Store
-from tidewheel.workers.config import KeeperConfig, ProcessConfig, WorkerConfig
+from tidewheel.workers.config import EventLoopConfig, KeeperConfig, ProcessConfig, WorkerConfig
+from tidewheel.workers.event_loop import run
 from tidewheel.workers.health import Health
 from tidewheel.workers.keeper import Keeper
 from tidewheel.workers.process import Role
@@ -123,6 +123,7 @@ def _serve(
     """Run the roles of *command* in this process."""
     link = None if options.supervised is None else Link.hold(options.supervised)
     settings, worker_config = where.settings(), options.worker_config()
+    event_loop = EventLoopConfig.from_environment()
     app = None if reference is None else apps.load(reference, warn=not options.as_json and link is None)
     queues = () if app is None else worker_config.queues
     plan = Plan(
@@ -144,7 +145,7 @@ def _serve(
         link=link,
     )
     with _logging(options, name=None if link is None else link.name):
-        asyncio.run(work(plan))
+        run(work(plan), event_loop)
     leave_stuck_threads()
     return ExitCode.OK
 

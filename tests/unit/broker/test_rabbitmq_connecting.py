@@ -16,7 +16,7 @@ from tidewheel.broker.errors import BrokerUnavailable
 from tidewheel.broker.rabbitmq import dialer
 from tidewheel.broker.rabbitmq.address import read_url
 from tidewheel.broker.rabbitmq.broker import RabbitBroker
-from tidewheel.broker.rabbitmq.connection import Connection, open_connection
+from tidewheel.broker.rabbitmq.connection import Connection, open_connection, our_errors
 from tidewheel.broker.rabbitmq.dialer import Dialer
 from tidewheel.broker.topology import Queue, Topology
 
@@ -263,3 +263,17 @@ async def test_a_connection_can_be_closed_twice() -> None:
         await connection.close()
 
         assert connection.gone
+
+
+def test_an_exception_of_no_class_is_one_of_ours() -> None:
+    """aiormq ends who waits with one, where a channel is closed before the connection says why."""
+    address = read_url("amqp://localhost/")
+
+    with (
+        pytest.raises(BrokerUnavailable, match="looking: the connection was lost"),
+        our_errors(address, "looking"),
+    ):
+        raise Exception  # noqa: TRY002 - what aiormq raises
+
+    with pytest.raises(KeyError), our_errors(address):
+        raise KeyError

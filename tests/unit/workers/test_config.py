@@ -8,7 +8,7 @@ import pytest
 
 from tidewheel import InvalidRequest
 from tidewheel.sdk.settings_page import CLASSES, document
-from tidewheel.workers.config import KeeperConfig, ProcessConfig, WorkerConfig, parse_address
+from tidewheel.workers.config import EventLoopConfig, KeeperConfig, ProcessConfig, WorkerConfig, parse_address
 
 PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
 
@@ -16,7 +16,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
 @pytest.mark.skipif(not PAGE.exists(), reason="the sdist has no docs")
 def test_the_page_lists_every_setting_as_it_is() -> None:
     """``make docs`` writes it; a setting that is not on it would be a secret."""
-    page = document([*CLASSES, WorkerConfig, KeeperConfig, ProcessConfig])
+    page = document([*CLASSES, WorkerConfig, KeeperConfig, ProcessConfig, EventLoopConfig])
 
     assert PAGE.read_text(encoding="utf-8") == page
 
