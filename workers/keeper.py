@@ -24,6 +24,7 @@ from tidewheel.store.errors import CommitUnknown, StoreUnavailable
 from tidewheel.store.protocol import Due, DueStep, DueTimer, Store
 from tidewheel.workers.config import DEFAULT_QUEUE, KeeperConfig
 from tidewheel.workers.dead_letters import DeadLetters
+from tidewheel.workers.departed import Departed
 from tidewheel.workers.lifeline import is_gone
 from tidewheel.workers.overdue import Verdict, judge
 from tidewheel.workers.parked import ParkedRuns
@@ -57,6 +58,7 @@ class Keeper:
         self._namespace = namespace
         self._dead_letters = DeadLetters(store, broker, namespace, self.config)
         self._parked = ParkedRuns(store, broker, namespace)
+        self._departed = Departed()
         #: Set when something has become due that the present sleep does not know of.
         self._stirred = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -190,7 +192,9 @@ class Keeper:
         dead = [worker.worker_id for worker in workers if worker.alive_until <= now or is_gone(worker)]
         if dead:
             logger.warning("taken for dead: %s", ", ".join(dead))
-            await self._store.give_up(dead)
+        gone = dead + self._departed.round([worker.worker_id for worker in workers])
+        if gone:
+            await self._store.give_up(gone)
             self._stirred.set()  # what they were executing is due now
         alive = [worker for worker in workers if worker.worker_id not in dead]
         ours = [worker for worker in workers if worker.namespace == self._namespace]

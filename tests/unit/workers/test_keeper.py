@@ -6,6 +6,7 @@ import asyncio
 import datetime as dt
 
 import pytest
+from msgspec.structs import replace
 
 from tests.unit.workers.house import House
 from tidewheel import App, Context
@@ -102,6 +103,25 @@ async def test_steps_of_a_dead_worker_are_taken_over(house: House) -> None:
 
     assert result == 6
     assert house.kinds(handle.run_id)["InvokeRetrying"] == 1
+
+
+async def test_a_step_committed_after_its_worker_was_given_up_is_taken_over_soon(house: House) -> None:
+    """A killed process leaves a statement with the database, which carries it out all the same."""
+    ghost = "ghost-worker"
+    await house.keeper()
+    client = await house.client()
+    handle = await client.start(both, 1)
+    now = await house.store.now()
+    await house.store.register(replace(_dead(ghost, now), alive_until=now + dt.timedelta(minutes=1)))
+    await asyncio.sleep(2)  # the keeper has seen it
+    await house.store.give_up([ghost])
+    await _schedule_for(house, handle.run_id, ghost)
+    began = await house.store.now()
+    (step,) = house.store.rows.open_steps[house.run(handle.run_id).key].values()
+
+    await house.until(lambda: step.hints > 0)
+
+    assert await house.store.now() - began < dt.timedelta(seconds=5)
 
 
 async def test_a_run_that_workers_die_with_is_tried_alone_then_quarantined(house: House) -> None:
