@@ -46,6 +46,9 @@ class Database:
         self._writers_turn = asyncio.Semaphore(1)
         self._writers: _Lent | None = None
         self._turns = asyncio.Semaphore(config.connections_max - 1)
+        #: Connections that nobody has now. They stay taken from the pool, whose own way of lending is dear;
+        #: there are never more than turns.
+        self._idle: list[_Lent] = []
         #: Exchanges that were given up on; they end by themselves once their connection is closed.
         self._abandoned: set[asyncio.Task[Any]] = set()
 
@@ -55,22 +58,24 @@ class Database:
 
         They are lent in the order in which they are asked for. One is kept for the writer.
         """
-        async with contextlib.AsyncExitStack() as turn:
-            await self._wait_for_turn(turn, self._turns)
-            lent = await self._take()
+        await self._wait_for_turn(self._turns)
+        try:
+            lent = await self._take_idle()
             try:
                 yield lent.connection
             except BaseException as error:
                 await asyncio.shield(self._spoil(lent, error))
-                raise
-            finally:
                 await asyncio.shield(lent.give_back())
+                raise
+            self._idle.append(lent)
+        finally:
+            self._turns.release()
 
     @contextlib.asynccontextmanager
     async def lend_to_writer(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
         """Lend the writer's connection. It stays taken, since it is wanted again at once."""
-        async with contextlib.AsyncExitStack() as turn:
-            await self._wait_for_turn(turn, self._writers_turn)
+        await self._wait_for_turn(self._writers_turn)
+        try:
             lent = self._writers
             if lent is None or lent.generation != self.generation:
                 await self._dismiss_writers()
@@ -81,22 +86,36 @@ class Database:
                 await asyncio.shield(self._spoil(lent, error))
                 await asyncio.shield(self._dismiss_writers())
                 raise
+        finally:
+            self._writers_turn.release()
 
     async def _dismiss_writers(self) -> None:
         lent, self._writers = self._writers, None
         if lent is not None:
             await lent.give_back()
 
-    async def _wait_for_turn(self, turn: contextlib.AsyncExitStack, turns: asyncio.Semaphore) -> None:
+    async def _wait_for_turn(self, turns: asyncio.Semaphore) -> None:
+        """Take one of *turns*, which has to be released."""
+        if not turns.locked():
+            await turns.acquire()  # comes at once, and needs no timer
+            return
         limit = self.config.pool_timeout_s
         try:
             async with asyncio.timeout(limit):
-                await turn.enter_async_context(turns)
+                await turns.acquire()
         except TimeoutError:
             raise StoreUnavailable(
                 f"{self.shown}: all connections of this process were in use for {limit:g} s; "
                 "nothing was written"
             ) from None
+
+    async def _take_idle(self) -> _Lent:
+        while self._idle:
+            lent = self._idle.pop()
+            if lent.generation == self.generation:
+                return lent
+            await asyncio.shield(lent.give_back())
+        return await self._take()
 
     async def _take(self) -> _Lent:
         generation = self.generation
@@ -191,6 +210,8 @@ class Database:
     async def close(self) -> None:
         """Close all connections. May be called twice."""
         await self._dismiss_writers()
+        while self._idle:
+            await self._idle.pop().give_back()
         await self._engine.dispose()
 
 
