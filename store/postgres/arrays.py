@@ -1,7 +1,8 @@
 """Arrays in Postgres's own binary form, packed by hand.
 
 The driver's general way of sending a list looks at each item and its type, which costs more than all else
-of an append. Here the type is known. Each class is bytes that are ready to be sent as an array of that type.
+of an append. Here the type is known. Each class is bytes that are ready to be sent as an array of that type
+by the driver; the functions give plain bytes, for who sends them past it (``prepared``).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ _NULL = _LENGTH.pack(-1)
 _EMPTY = struct.Struct("!iiI")
 
 BYTEA, BIGINT, TEXT = 17, 20, 25
+_NO_BYTEAS, _NO_BIGINTS, _NO_TEXTS = (_EMPTY.pack(0, 0, kind) for kind in (BYTEA, BIGINT, TEXT))
 
 
 class ByteaArray(bytes):
@@ -29,7 +31,7 @@ class ByteaArray(bytes):
     @classmethod
     def of(cls, items: Sequence[bytes | None]) -> ByteaArray:
         """Pack *items*."""
-        return cls(_packed(BYTEA, [_NULL if item is None else _sized(item) for item in items]))
+        return cls(byteas(items))
 
 
 class TextArray(bytes):
@@ -38,7 +40,7 @@ class TextArray(bytes):
     @classmethod
     def of(cls, items: Sequence[str | None]) -> TextArray:
         """Pack *items*."""
-        return cls(_packed(TEXT, [_NULL if item is None else _sized(item.encode()) for item in items]))
+        return cls(texts(items))
 
 
 class BigintArray(bytes):
@@ -47,17 +49,34 @@ class BigintArray(bytes):
     @classmethod
     def of(cls, items: Sequence[int | None]) -> BigintArray:
         """Pack *items*."""
-        return cls(_packed(BIGINT, [_NULL if item is None else _BIGINT.pack(8, item) for item in items]))
+        return cls(bigints(items))
 
 
-def _sized(item: bytes) -> bytes:
-    return _LENGTH.pack(len(item)) + item
+def byteas(items: Sequence[bytes | None]) -> bytes:
+    """Pack an array of bytes or nulls."""
+    if not items:
+        return _NO_BYTEAS
+    length = _LENGTH.pack
+    parts = [_NULL if item is None else length(len(item)) + item for item in items]
+    return _HEADER.pack(1, 1, BYTEA, len(items), 1) + b"".join(parts)
 
 
-def _packed(item_type: int, parts: list[bytes]) -> bytes:
-    if not parts:
-        return _EMPTY.pack(0, 0, item_type)
-    return b"".join((_HEADER.pack(1, 1, item_type, len(parts), 1), *parts))
+def texts(items: Sequence[str | None]) -> bytes:
+    """Pack an array of texts or nulls."""
+    if not items:
+        return _NO_TEXTS
+    length = _LENGTH.pack
+    parts = [_NULL if item is None else length(len(data := item.encode())) + data for item in items]
+    return _HEADER.pack(1, 1, TEXT, len(items), 1) + b"".join(parts)
+
+
+def bigints(items: Sequence[int | None]) -> bytes:
+    """Pack an array of integers or nulls."""
+    if not items:
+        return _NO_BIGINTS
+    pack = _BIGINT.pack
+    parts = [_NULL if item is None else pack(8, item) for item in items]
+    return _HEADER.pack(1, 1, BIGINT, len(items), 1) + b"".join(parts)
 
 
 class _AsItIs(Dumper):

@@ -74,6 +74,6 @@ class Changes:
         """Return all of it."""
         return Written(dict(self._rows), self._events)
 
-    def as_json(self) -> str | None:
+    def as_json(self) -> bytes | None:
         """Return the rows that are not events; None if there are none."""
-        return msgspec.json.encode(self._rows).decode() if self._rows else None
+        return msgspec.json.encode(self._rows) if self._rows else None

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import datetime as dt
 import operator
+import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from tidewheel.store.columns import micros
-from tidewheel.store.postgres.arrays import BigintArray, ByteaArray, TextArray
+from tidewheel.store.postgres.arrays import bigints, byteas, texts
 from tidewheel.store.postgres.changes import Changes
 from tidewheel.store.postgres.json_rows import storable
 from tidewheel.store.records import EventRecord, RunRecord, StepRecord
@@ -32,6 +33,10 @@ MOVING: Final = frozenset(
 PLAIN: Final = frozenset(
     {"path", "function_name", "queue", "scheduled_seq", "scheduled_at", "owner", "due_at"}
 )
+
+_BIGINT: Final = struct.Struct("!q")
+#: The version of jsonb's binary form.
+_JSONB: Final = b"\x01"
 
 Row = tuple[Any, ...]
 
@@ -111,63 +116,64 @@ class KnownChanges:
         """All that a run had open goes, before anything new comes."""
         self._cleared.append(key)
 
-    def parameters(self) -> list[Any]:
-        """Return the arguments of the function, from *event_at* on."""
+    def parameters(self) -> list[bytes | None]:
+        """Return the arguments of the function, from *event_at* on, as Postgres's binary form has them."""
+        rest = self.rest.as_json()
         return [
-            micros(self.now),
+            _BIGINT.pack(micros(self.now)),
             *self._event_arrays(),
             *self._moved_arrays(),
             *self._opened_arrays(),
-            ByteaArray.of([key for key, _ in self._closed]),
-            TextArray.of([path for _, path in self._closed]),
-            ByteaArray.of([key for key, _, _ in self._owed]),
-            BigintArray.of([first for _, first, _ in self._owed]),
-            BigintArray.of([last for _, _, last in self._owed]),
-            ByteaArray.of(self._cleared),
-            self.rest.as_json(),
+            byteas([key for key, _ in self._closed]),
+            texts([path for _, path in self._closed]),
+            byteas([key for key, _, _ in self._owed]),
+            bigints([first for _, first, _ in self._owed]),
+            bigints([last for _, _, last in self._owed]),
+            byteas(self._cleared),
+            None if rest is None else _JSONB + rest,
         ]
 
-    def _event_arrays(self) -> list[Any]:
+    def _event_arrays(self) -> list[bytes]:
         events = [event for _, event in self._events]
         stored = [event.stored for event in events]
         is_usual = all(one.version == 1 and one.codec == "json" for one in stored)
         return [
-            ByteaArray.of([key for key, _ in self._events]),
-            BigintArray.of([event.run_seq for event in events]),
-            TextArray.of([one.type for one in stored]),
-            BigintArray.of([] if is_usual else [one.version for one in stored]),
-            TextArray.of([] if is_usual else [one.codec for one in stored]),
-            ByteaArray.of([one.data for one in stored]),
-            BigintArray.of([checksum(one.data) for one in stored]),
-            ByteaArray.of([event.public_key for event in events]),
-            BigintArray.of([event.prev_seq for event in events]),
-            ByteaArray.of([event.public for event in events]),
+            byteas([key for key, _ in self._events]),
+            bigints([event.run_seq for event in events]),
+            texts([one.type for one in stored]),
+            bigints([] if is_usual else [one.version for one in stored]),
+            texts([] if is_usual else [one.codec for one in stored]),
+            byteas([one.data for one in stored]),
+            bigints([checksum(one.data) for one in stored]),
+            byteas([event.public_key for event in events]),
+            bigints([event.prev_seq for event in events]),
+            byteas([event.public for event in events]),
         ]
 
-    def _moved_arrays(self) -> list[Any]:
+    def _moved_arrays(self) -> list[bytes]:
         runs = self._moved
         return [
-            ByteaArray.of([run.key for run in runs]),
-            TextArray.of([run.phase for run in runs]),
-            BigintArray.of([run.last_seq for run in runs]),
-            ByteaArray.of([run.token for run in runs]),
-            TextArray.of([_text(run.owner_message) for run in runs]),
-            BigintArray.of([_micros(run.wake_at) for run in runs]),
-            BigintArray.of([run.prev_seq for run in runs]),
-            BigintArray.of([run.has_unkeyed_steps for run in runs]),
-            BigintArray.of([_micros(run.ended_at) for run in runs]),
+            byteas([run.key for run in runs]),
+            texts([run.phase for run in runs]),
+            bigints([run.last_seq for run in runs]),
+            byteas([run.token for run in runs]),
+            texts([_text(run.owner_message) for run in runs]),
+            bigints([_micros(run.wake_at) for run in runs]),
+            bigints([run.prev_seq for run in runs]),
+            bigints([run.has_unkeyed_steps for run in runs]),
+            bigints([_micros(run.ended_at) for run in runs]),
         ]
 
-    def _opened_arrays(self) -> list[Any]:
+    def _opened_arrays(self) -> list[bytes]:
         steps = [step for _, step in self._opened]
         return [
-            ByteaArray.of([key for key, _ in self._opened]),
-            TextArray.of([step.path for step in steps]),
-            TextArray.of([storable(step.function_name) for step in steps]),
-            TextArray.of([storable(step.queue) for step in steps]),
-            BigintArray.of([step.scheduled_seq for step in steps]),
-            TextArray.of([_text(step.owner) for step in steps]),
-            BigintArray.of([_micros(step.due_at) for step in steps]),
+            byteas([key for key, _ in self._opened]),
+            texts([step.path for step in steps]),
+            texts([storable(step.function_name) for step in steps]),
+            texts([storable(step.queue) for step in steps]),
+            bigints([step.scheduled_seq for step in steps]),
+            texts([_text(step.owner) for step in steps]),
+            bigints([_micros(step.due_at) for step in steps]),
         ]
 
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 import datetime as dt
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from tidewheel.store.append import Append, Appended
 from tidewheel.store.ledger import Ledger
-from tidewheel.store.postgres.arrays import BigintArray, ByteaArray, TextArray
+from tidewheel.store.postgres.arrays import bigints, byteas, texts
 from tidewheel.store.postgres.asked import name_number
 from tidewheel.store.postgres.known_changes import KnownChanges
 from tidewheel.store.postgres.remembered import Memory, NotRemembered, Remembered, RememberedRows
@@ -69,15 +68,15 @@ class KnownGroup:
         self._rows |= rows
         self.answers |= answers
 
-    def arguments(self, *, is_own_clock: bool) -> list[Any]:
-        """Return the arguments of ``tidewheel_write_known``."""
+    def arguments(self, *, is_own_clock: bool) -> list[bytes | None]:
+        """Return the arguments of ``tidewheel_write_known``, as Postgres's binary form has them."""
         marked = [(rows.key, rows.mark) for rows in self._rows.values() if rows.key is not None]
         names = sorted(name_number("run", *ref) for ref, rows in self._rows.items() if rows.key is None)
         return [
-            BigintArray.of(names),
-            ByteaArray.of([key for key, _ in marked]),
-            TextArray.of([mark for _, mark in marked]),
-            is_own_clock,
+            bigints(names),
+            byteas([key for key, _ in marked]),
+            texts([mark for _, mark in marked]),
+            b"\x01" if is_own_clock else b"\x00",
             *self.changes.parameters(),
         ]
 

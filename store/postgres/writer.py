@@ -31,6 +31,7 @@ from tidewheel.store.postgres.database import Database
 from tidewheel.store.postgres.database_clock import DatabaseClock
 from tidewheel.store.postgres.faults import concerns_all, is_lost, is_worth_repeating, pause, translated
 from tidewheel.store.postgres.known_group import KnownGroup
+from tidewheel.store.postgres.prepared import Prepared
 from tidewheel.store.postgres.remembered import Memory
 from tidewheel.store.records import RunRef
 from tidewheel.store.statements import statements
@@ -46,6 +47,7 @@ TRIES_MAX = 3
 T = TypeVar("T")
 
 _SQL = statements("postgres", "appending")
+_WRITE_KNOWN = Prepared("tidewheel_write_known", _SQL["write_known"], _SQL["write_known"].count("$"))
 
 
 class _Call:
@@ -400,9 +402,6 @@ async def write_known(
     connection: psycopg.AsyncConnection[Any], known: KnownGroup, *, is_own_clock: bool
 ) -> tuple[bool, str, int]:
     """Write and commit, in one round trip, if all is as it was; say whether it is not, the mark, the time."""
-    arguments = known.arguments(is_own_clock=is_own_clock)
-    cursor = await connection.execute(_SQL["write_known"], arguments, prepare=True, binary=True)
-    row = await cursor.fetchone()
-    assert row is not None
-    is_stale, mark, now_us = row
-    return is_stale, mark, now_us
+    is_stale, mark, now_us = await _WRITE_KNOWN.ask(connection, known.arguments(is_own_clock=is_own_clock))
+    assert now_us is not None
+    return is_stale == b"\x01", (mark or b"").decode(), int.from_bytes(now_us, signed=True)

@@ -15,8 +15,8 @@
 --
 -- Why nobody waits in a circle: nobody waits. What somebody else has makes it stale.
 --
--- Why it sees what is there: the locks are taken by statements of their own; the marks are looked at by the next
--- one, whose snapshot is younger.
+-- Why it sees what is there: a row that was changed since the statement's snapshot was taken is read again once its
+-- lock is had, so the mark that is looked at is the last one.
 CREATE OR REPLACE FUNCTION tidewheel_write_known_v1(
     names bigint[], known_keys bytea[], marks text[], own_clock boolean, event_at bigint,
     run_keys bytea[], run_seqs bigint[], types text[], versions bigint[], codecs text[], datas bytea[],
@@ -49,14 +49,11 @@ BEGIN
     END LOOP;
     IF cardinality(known_keys) > 0 THEN
         SELECT count(*) < cardinality(known_keys) INTO stale
-          FROM (SELECT FROM tidewheel_runs WHERE run_key = ANY (known_keys) FOR UPDATE SKIP LOCKED) AS locked;
-        IF stale THEN
-            RETURN;
-        END IF;
-        SELECT count(*) < cardinality(known_keys) INTO stale
-          FROM unnest(known_keys, marks) AS known(key, mark)
-          JOIN tidewheel_runs AS run ON run.run_key = known.key
-         WHERE run.xmin::text = known.mark;
+          FROM (SELECT run.xmin::text AS found, known.mark AS known
+                  FROM unnest(known_keys, marks) AS known(key, mark)
+                  JOIN tidewheel_runs AS run ON run.run_key = known.key
+                   FOR UPDATE OF run SKIP LOCKED) AS locked
+         WHERE locked.found = locked.known;
         IF stale THEN
             RETURN;
         END IF;

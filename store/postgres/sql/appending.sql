@@ -11,7 +11,10 @@ SELECT tidewheel_write_v1(%s::jsonb, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 
 -- name: write_known
 SELECT stale, mark, now
-  FROM tidewheel_write_known_v1(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s::jsonb);
+  FROM tidewheel_write_known_v1(
+       $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13,
+       $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26,
+       $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38);
 
 -- name: end_backend
 -- End the backend of a connection that was lost in a commit, if it still has its transaction. Its number may
