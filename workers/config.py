@@ -64,6 +64,15 @@ class WorkerConfig(Settings, frozen=True, kw_only=True):
     cache: Annotated[
         int, Key("TIDEWHEEL_CACHE", "Runs kept in memory between activations.", least=0, most=1_000_000)
     ] = 1_000
+    batch: Annotated[
+        int,
+        Key(
+            "TIDEWHEEL_BATCH",
+            "Writes of a worker that share a transaction, where so many wait; 1: none do.",
+            least=1,
+            most=1_000,
+        ),
+    ] = 64
     lease_s: Annotated[
         float,
         Key(

@@ -83,7 +83,7 @@ class Worker:
             config=self.config,
             limits=limits,
             clock=clock,
-            writer=Writer(store, clock),
+            writer=Writer(store, clock, self.config.batch),
             postman=Postman(broker),
             runner=Runner(
                 store,

@@ -18,18 +18,17 @@ from tidewheel.workers.clock import StoreClock
 
 logger = logging.getLogger("tidewheel.workers")
 
-#: Appends in one transaction.
-BATCH_MAX = 64
 #: How often a commit of unknown outcome is repeated before its callers are told so.
 REPEATS_MAX = 6
 REPEAT_FIRST_S = 0.05
 
 
 class Writer:
-    """The one way from a worker to the store's ``append``."""
+    """The one way from a worker to the store's ``append``; *batch_max* of them share a transaction."""
 
-    def __init__(self, store: Store, clock: StoreClock) -> None:
+    def __init__(self, store: Store, clock: StoreClock, batch_max: int) -> None:
         self._store = store
+        self._batch_max = batch_max
         self._clock = clock
         self._waiting: list[tuple[Append, asyncio.Future[Appended]]] = []
         self._flushing: asyncio.Task[None] | None = None
@@ -55,7 +54,7 @@ class Writer:
     async def _flush(self) -> None:
         try:
             while self._waiting:
-                group, self._waiting = self._waiting[:BATCH_MAX], self._waiting[BATCH_MAX:]
+                group, self._waiting = self._waiting[: self._batch_max], self._waiting[self._batch_max :]
                 await self._commit(group)
         finally:
             self._flushing = None

@@ -98,7 +98,7 @@ async def test_a_held_run_does_not_fail_the_others_of_its_worker(
     stores: list[PostgresStore], journals: str
 ) -> None:
     """A worker writes for many runs at once; each hears of its own, as of a step that it may execute."""
-    writer = Writer(stores[0], StoreClock())
+    writer = Writer(stores[0], StoreClock(), batch_max=64)
     runs = [Run(stores[0], name) for name in ("free", "held")]
     for run in runs:
         await run.start()
