@@ -52,6 +52,10 @@ def main() -> int:
     return 1 if any(series.failures for series in bench.series.values()) else 0
 
 
+#: As ``chart_program`` says it; it runs where there is matplotlib, and cannot be imported here.
+_NOTHING_TO_DRAW = 3
+
+
 def _draw(figures: Path, chart: Path) -> None:
     try:
         python = python_of("chart")
@@ -65,8 +69,13 @@ def _draw(figures: Path, chart: Path) -> None:
         str(figures.absolute()),
         str(chart.absolute()),
     ]
-    subprocess.run(program, cwd=ROOT, check=True)  # noqa: S603 - our own program
-    say(f"drew {chart}.svg and {chart}.png")
+    ended = subprocess.run(program, cwd=ROOT, check=False).returncode  # noqa: S603 - our own program
+    if ended == _NOTHING_TO_DRAW:
+        say("no chart is drawn: nothing was measured that is on it")
+    elif ended:
+        say(f"no chart is drawn: its program ended with {ended}")
+    else:
+        say(f"drew {chart}.svg and {chart}.png")
 
 
 def _arguments() -> argparse.Namespace:

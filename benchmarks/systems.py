@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -50,6 +50,8 @@ class System:
     get: Callable[[], tuple[str, dict[str, str]]]
     #: The program has tables made for it, once, which each measurement gets a copy of.
     prepare: Callable[[str], None] | None = None
+    #: Variables of the environment that differ from how it comes.
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 class Driver:
@@ -135,6 +137,7 @@ def driving(system: System, servers: Servers, **told: str) -> Iterator[Driver]:
         "BENCH_STORE": database,
         "BENCH_BROKER": servers.rabbit.url_of(name),
         "BENCH_FOLDER": str(folder),
+        **system.settings,
         **{f"BENCH_{key}": value.format(folder=folder) for key, value in {**needs, **told}.items()},
     }
     log = folder / "log"
@@ -240,4 +243,22 @@ PEERS = (
     System("celery", "chain, prefork 2, confirms, acks_late", "celery_program", _peer("celery")),
     System("dramatiq", "chain + INSERT, 2 processes x 4 threads", "dramatiq_program", _peer("dramatiq")),
 )
-SYSTEMS = {system.name: system for system in (TIDEWHEEL, TWO_WORKERS, EMBEDDED, LIMITS, *PEERS)}
+SWITCHED = tuple(
+    System(
+        f"tidewheel, {name}",
+        " ".join(f"{key}={value}" for key, value in settings.items()),
+        "tidewheel_program",
+        _ours(1),
+        _migrate,
+        settings,
+    )
+    for name, settings in {
+        "no cache": {"TIDEWHEEL_CACHE": "0"},
+        "none remembered": {"TIDEWHEEL_POSTGRES_REMEMBERED": "0"},
+        "no batches": {"TIDEWHEEL_BATCH": "1"},
+        "no uvloop": {"TIDEWHEEL_UVLOOP": "0"},
+        "few slots": {"TIDEWHEEL_SLOTS": "10"},
+        "small prefetch": {"TIDEWHEEL_PREFETCH": "10"},
+    }.items()
+)
+SYSTEMS = {system.name: system for system in (TIDEWHEEL, TWO_WORKERS, EMBEDDED, LIMITS, *SWITCHED, *PEERS)}

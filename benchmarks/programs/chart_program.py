@@ -17,14 +17,18 @@ PANELS = (
     ("W2", "p50_ms", "ms for a run of 5 steps, median (less is better)"),
     ("W3", "short_ms", "ms a step in a run of 1,000 (less is better)"),
 )
+#: How the program ends if none of it was measured.
+NOTHING_TO_DRAW = 3
 OURS, THEIRS = "#0b7a75", "#b8c4c2"
 
 
-def main(figures: Path, chart: Path) -> None:
-    """Draw it as SVG and as PNG."""
+def main(figures: Path, chart: Path) -> bool:
+    """Draw it as SVG and as PNG; false if there is nothing to be drawn."""
     found: dict[str, Any] = json.loads(figures.read_text("utf-8"))
     workloads = {workload["name"]: workload for workload in found["workloads"]}
     panels = [panel for panel in PANELS if panel[0] in workloads]
+    if not panels:
+        return False
     plt.switch_backend("Agg")
     mpl.rcParams.update({"font.size": 9, "svg.hashsalt": "tidewheel", "svg.fonttype": "none"})
     drawing, axes = plt.subplots(len(panels), 1, figsize=(7.5, 1.9 * len(panels)), squeeze=False)
@@ -33,6 +37,7 @@ def main(figures: Path, chart: Path) -> None:
     drawing.tight_layout()
     for suffix in ("svg", "png"):
         drawing.savefig(f"{chart}.{suffix}", dpi=150, metadata={"Date": None} if suffix == "svg" else None)
+    return True
 
 
 def _draw(axis: Any, workload: dict[str, Any], figure: str, title: str) -> None:
@@ -66,4 +71,4 @@ def _draw(axis: Any, workload: dict[str, Any], figure: str, title: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    sys.exit(0 if main(Path(sys.argv[1]), Path(sys.argv[2])) else NOTHING_TO_DRAW)
