@@ -91,7 +91,8 @@ class Ledger:
             self._wake(page)
         if Verdict.DUPLICATE in self._answer.verdicts:
             self._repeat_hint(page)
-        self._mark(page, request)
+        if request.mark is not None:
+            self._mark(page, request)
         self._answer.last_seq = page.run.last_seq
         self._flush()
         return self._answer
@@ -170,8 +171,9 @@ class Ledger:
             return Fate.ENDED
         if run.token != moves.expected:
             return Fate.STALE
-        if any(verdict is not Verdict.WRITTEN for verdict in self._answer.verdicts):
-            return Fate.STALE
+        for verdict in self._answer.verdicts:
+            if verdict is not Verdict.WRITTEN:
+                return Fate.STALE
         if seq_before != moves.base_seq:
             assert seq_before > moves.base_seq, f"{run.run_id}: its journal has become shorter"
             if any(isinstance(event, ev.ExecutionContinued) for event in moves.events):
@@ -189,22 +191,24 @@ class Ledger:
         run.token = moves.token
         run.parked, run.parked_reason = None, None
         page.owner = moves.owner
-        scheduled: list[StepRecord] = []
+        scheduled: list[tuple[StepRecord, list[Any]]] = []
         for event in moves.events:
-            open_ = page.open_steps() if isinstance(event, _CLOSING) else []
-            page.write(event)
             if isinstance(event, ev.InvokeScheduled):
+                page.write(event)
                 step = page.step(event.promise_id)
                 assert step is not None
-                scheduled.append(step)
+                scheduled.append((step, event.input))
                 if step.owner is not None:
                     run.owner_message = moves.message_id
-            elif isinstance(event, _CLOSING):
+            elif type(event) in _CLOSING:
+                open_ = page.open_steps()
+                page.write(event)
                 self._close(page, event, open_)
-        inputs = {e.promise_id: e.input for e in moves.events if isinstance(e, ev.InvokeScheduled)}
-        for step in scheduled:
+            else:
+                page.write(event)
+        for step, given in scheduled:
             if step.path in moves.children:
-                self._start_child(page, step, moves.children[step.path], inputs[step.path])
+                self._start_child(page, step, moves.children[step.path], given)
             elif step.dispatch == "queued" and not run.ended:
                 self._hint_step(run, step)
 
@@ -226,8 +230,8 @@ class Ledger:
         if run.ended:
             return
         unseen = any(not isinstance(entry.event, _UNSEEN) for entry in self._answer.landed)
-        continued = any(isinstance(event, ev.ExecutionContinued) for event in moves.events)
-        if unseen or continued or self._is_wanted_of_others(page, moves):
+        continued = ev.ExecutionContinued in map(type, moves.events)
+        if unseen or continued or (moves.wanted and self._is_wanted_of_others(page, moves)):
             self._wake(page)
         else:
             run.wake_at, run.hints = None, 0
@@ -302,8 +306,6 @@ class Ledger:
     def _mark(self, page: Page, request: Append) -> None:
         run, mark = page.run, request.mark
         match mark:
-            case None:
-                return
             case Await():
                 self._await(page, mark)
             case Park() if not run.ended:
@@ -381,7 +383,7 @@ class Ledger:
         return self._rows.run_by_key(key) if page is None else page.run
 
 
-_CLOSING = (*ev.TERMINAL, ev.ExecutionContinued)
+_CLOSING = frozenset((*ev.TERMINAL, ev.ExecutionContinued))
 
 
 def outcome_of(event: ev.Event, run_id: str) -> ev.Result:

@@ -53,7 +53,7 @@ class Page:
         effect = _EFFECTS.get(kind)
         step = None if effect is None else effect(self, event, seq)
         prev_seq = run.prev_seq
-        public = self._publisher.publish(ev.Entry(seq, self.now, event), step)
+        public = self._publisher.publish(event, seq, self.now, step)
         if public is None:
             self._events.append(EventRecord(run_seq=seq, at=self.now, stored=encode(event)))
         else:
@@ -128,6 +128,8 @@ def due_at(step: StepRecord, now: dt.datetime, retry_at: dt.datetime | None = No
     """Return when the keeper has to look at *step*, if nothing happens to it before."""
     if step.abandoned or step.state == "parked":
         return None
+    if step.close_by is None and step.start_by is None and step.dispatch == "inline" and _is_plain(step):
+        return now + OWNER_GRACE  # as what follows would have it: nearly all steps are like this
     moments = [*_deadlines(step)]
     if step.kind == "workflow" and step.state == "scheduled":
         moments.append(now + HINT_GRACE)  # nobody has its workflow: its run has to be told so
@@ -143,6 +145,12 @@ def due_at(step: StepRecord, now: dt.datetime, retry_at: dt.datetime | None = No
     elif step.state == "retrying" and retry_at is not None:
         moments.append(retry_at + NEAR_GRACE if retry_at - now <= NEAR else retry_at)
     return min(moments, default=None)
+
+
+def _is_plain(step: StepRecord) -> bool:
+    """Tell whether *step* is a task that waits for its worker, or is being executed without a heartbeat."""
+    is_waiting = step.state == "scheduled" or (step.state == "started" and step.heartbeat_s is None)
+    return is_waiting and step.kind != "workflow"
 
 
 def put_off(step: StepRecord, now: dt.datetime) -> None:

@@ -11,6 +11,7 @@ run's is the *header*.
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -77,23 +78,20 @@ class Publisher:
         #: The keys of run events that were published since.
         self._run_keys: PersistentMap[int] = PersistentMap()
 
-    def publish(self, entry: ev.Entry, step: StepRecord | None) -> Published | None:
-        """Return what *entry* publishes; *step* is the open step it is about, and is kept up to date."""
-        event = entry.event
+    def publish(
+        self, event: ev.Event, seq: int, at: dt.datetime, step: StepRecord | None
+    ) -> Published | None:
+        """Return what the entry publishes; *step* is the open step it is about, and is kept up to date."""
         kind = type(event)
-        if isinstance(event, ev.InvokeScheduled):
-            assert step is not None
-            self._name_step(event, step)
-            return None
         about_step = _ABOUT_STEPS.get(kind)
         if about_step is not None:
             public = None if step is None else about_step(self, event, step)
         elif kind in _FOLDED:
-            public = self._fold(entry)
+            public = self._fold(ev.Entry(seq, at, event))
         else:
             return None
         if public is not None:
-            self.run.prev_seq = entry.run_seq
+            self.run.prev_seq = seq
         return public
 
     def about(
@@ -135,7 +133,7 @@ class Publisher:
 
     # The ids of steps
 
-    def _name_step(self, event: ev.InvokeScheduled, step: StepRecord) -> None:
+    def name_step(self, event: ev.InvokeScheduled, step: StepRecord) -> None:
         """Give *step* a name for its keys that was not used in this run at its attempt, in any segment."""
         step_id, attempt = step.step_id, event.logical_attempt
         if attempt <= max(self._used.get(step_id, 0), self._used_before(event)):
@@ -159,6 +157,10 @@ class Publisher:
 
 
 # What is published of a step: as ``journal.public.steps`` says, over the step's row
+
+
+def _scheduled(publisher: Publisher, event: ev.InvokeScheduled, step: StepRecord) -> None:
+    publisher.name_step(event, step)
 
 
 def _started(publisher: Publisher, event: ev.InvokeStarted, step: StepRecord) -> Published | None:
@@ -190,13 +192,14 @@ def _skipped(publisher: Publisher, event: ev.StepSkipped, step: StepRecord) -> P
 AboutStep: TypeAlias = Callable[[Publisher, Any, StepRecord], Published | None]
 
 _ABOUT_STEPS: Final[dict[type[ev.Event], AboutStep]] = {
+    ev.InvokeScheduled: _scheduled,
     ev.InvokeStarted: _started,
     ev.InvokeRetrying: _retrying,
     ev.InvokeCompleted: _completed,
     ev.StepSkipped: _skipped,
 }
 #: A suspension publishes nothing, and the version that it may say is in the run's row by now.
-_FOLDED: Final = HANDLERS.keys() - _ABOUT_STEPS.keys() - {ev.InvokeScheduled, ev.ExecutionAwaiting}
+_FOLDED: Final = HANDLERS.keys() - _ABOUT_STEPS.keys() - {ev.ExecutionAwaiting}
 
 
 def _unkeyed_attempt(entries: list[ev.Entry], path: str) -> int:
