@@ -107,57 +107,44 @@ class _Place:
     """A module's functions: what was found there, and the refusals that stand in for it meanwhile.
 
     They are swapped at every activation, dozens of them: where nobody else has touched any, which
-    is nearly always, that is one comparison and one update.
+    is nearly always, that is one comparison and one update, made by ``raise_guards`` and
+    ``lower_guards`` themselves. The methods here are for the other case.
     """
 
-    __slots__ = (
-        "_all_found", "_all_refusals", "_found", "_instead", "_name", "_pick", "_refusals", "_space",
-    )  # fmt: skip
+    __slots__ = ("_instead", "_name", "all_found", "all_refusals", "found", "pick", "refusals", "space")
 
     def __init__(self, module: ModuleType) -> None:
         rows = [(name, instead) for owner, instead, names in _REFUSED if owner is module for name in names]
         self._name = module.__name__
-        self._space = vars(module)
-        self._instead = {name: instead for name, instead in rows if name in self._space}
-        self._found = {name: self._space[name] for name in self._instead}
-        self._refusals = {name: self._refusal(name) for name in self._instead}
-        self._pick: Callable[[dict[str, Any]], object] = operator.itemgetter(*self._instead)
-        self._all_found = self._pick(self._found)
-        self._all_refusals = self._pick(self._refusals)
+        self.space = vars(module)
+        self._instead = {name: instead for name, instead in rows if name in self.space}
+        self.found = {name: self.space[name] for name in self._instead}
+        self.refusals = {name: self._refusal(name) for name in self._instead}
+        self.pick: Callable[[dict[str, Any]], object] = operator.itemgetter(*self._instead)
+        self.all_found = self.pick(self.found)
+        self.all_refusals = self.pick(self.refusals)
 
-    def cover(self) -> None:
+    def cover_each(self) -> None:
         """Remember what stands here, and put the refusals in its place."""
-        space = self._space
-        try:
-            if self._pick(space) == self._all_found:
-                space.update(self._refusals)
-                return
-        except KeyError:  # somebody has removed one
-            pass
+        space = self.space
         for name in self._instead.keys() & space.keys():
-            if space[name] is not self._found[name]:
-                self._found[name] = space[name]
-                self._refusals[name] = self._refusal(name)
-            space[name] = self._refusals[name]
-        self._all_found = self._pick(self._found)
-        self._all_refusals = self._pick(self._refusals)
+            if space[name] is not self.found[name]:
+                self.found[name] = space[name]
+                self.refusals[name] = self._refusal(name)
+            space[name] = self.refusals[name]
+        self.all_found = self.pick(self.found)
+        self.all_refusals = self.pick(self.refusals)
 
-    def uncover(self) -> None:
+    def uncover_each(self) -> None:
         """Give back what was found, except where somebody has replaced the refusal."""
-        space = self._space
-        try:
-            if self._pick(space) == self._all_refusals:
-                space.update(self._found)
-                return
-        except KeyError:  # somebody has removed one
-            pass
-        for name, refusal in self._refusals.items():
+        space = self.space
+        for name, refusal in self.refusals.items():
             if space.get(name) is refusal:
-                space[name] = self._found[name]
+                space[name] = self.found[name]
 
     def _refusal(self, name: str) -> Callable[..., Any]:
         # Each is for one function and stays so: somebody may keep it, or wrap it, and put that here later.
-        found, instead, path = self._found[name], self._instead[name], f"{self._name}.{name}"
+        found, instead, path = self.found[name], self._instead[name], f"{self._name}.{name}"
         shown, time_at = _SHOWN.get(path, path), _TIME_AT.get(path)
 
         @functools.wraps(found)
@@ -200,7 +187,14 @@ def raise_guards() -> None:
             sys.addaudithook(_audit)
             _audit_installed = True
         for place in _PLACES:
-            place.cover()
+            space = place.space
+            try:
+                if place.pick(space) == place.all_found:
+                    space.update(place.refusals)
+                    continue
+            except KeyError:  # somebody has removed one
+                pass
+            place.cover_each()
 
 
 def lower_guards() -> None:
@@ -208,9 +202,17 @@ def lower_guards() -> None:
     global _moving  # noqa: PLW0603 - process-wide by nature
     with _lock:
         _moving -= 1
-        if _moving == 0:
-            for place in _PLACES:
-                place.uncover()
+        if _moving > 0:
+            return
+        for place in _PLACES:
+            space = place.space
+            try:
+                if place.pick(space) == place.all_refusals:
+                    space.update(place.found)
+                    continue
+            except KeyError:  # somebody has removed one
+                pass
+            place.uncover_each()
 
 
 def _refuse_unseeded(generator: type[random.Random], shown: str, instead: str, *, seed_helps: bool) -> None:
