@@ -19,7 +19,6 @@ from tidewheel.replay.execution import Execution
 from tidewheel.sdk import payload
 from tidewheel.sdk.definitions import (
     CallOptions,
-    Definition,
     WorkflowDefinition,
     definition_of,
 )
@@ -90,7 +89,9 @@ class Context:
         good raises ``StepFailed``, or the class its task declares in ``raises=``. *timeout* is for
         one attempt of a task; a child run that takes longer is cancelled.
         """
-        definition = _registered(fn)
+        definition = definition_of(fn)
+        if definition is None:
+            raise _unregistered(fn)
         if key is None and queue is None and retry is None and timeout is None:
             given = payload.encode_args(definition.hints, args)
             return typed(self._commands.invoke(definition.plain, given, definition.decoder))
@@ -293,14 +294,10 @@ class _OperationDecoder(_Plain):
         return payload.decode(data, self._hint, where=f"result of {self._step}")
 
 
-def _registered(fn: object) -> Definition:
-    definition = definition_of(fn)
-    if definition is None:
-        name = getattr(fn, "__name__", repr(fn))
-        instead = f"decorate it with @app.task, or use ctx.run(key, {name})"
-        message = f"{name} is neither a task nor a workflow: {instead}"
-        raise InvalidRequest(message)
-    return definition
+def _unregistered(fn: object) -> InvalidRequest:
+    name = getattr(fn, "__name__", repr(fn))
+    instead = f"decorate it with @app.task, or use ctx.run(key, {name})"
+    return InvalidRequest(f"{name} is neither a task nor a workflow: {instead}")
 
 
 def _options(

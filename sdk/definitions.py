@@ -15,7 +15,7 @@ from tidewheel.journal.ids import check_name
 from tidewheel.journal.retry import RetryPolicy
 from tidewheel.replay.execution import Policy
 from tidewheel.sdk.failures import exception_for
-from tidewheel.sdk.payload import Hints, decode, signature_hints
+from tidewheel.sdk.payload import IMMUTABLE, Hints, decode, signature_hints
 
 #: Where a decorated function keeps its definition.
 _ATTRIBUTE = "__tidewheel__"
@@ -138,7 +138,10 @@ class StepDecoder:
 
     def value(self, data: Any) -> Any:
         """The result as the type that the function's signature says."""
-        return decode(data, self._hints.returns, where=self._where)
+        hint = self._hints.returns
+        if type(data) is hint and hint in IMMUTABLE:
+            return data
+        return decode(data, hint, where=self._where)
 
     def error(self, error: ev.Error) -> BaseException:
         """What the caller gets for a failure."""

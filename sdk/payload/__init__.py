@@ -22,12 +22,13 @@ from __future__ import annotations
 
 from tidewheel.journal.events import Json
 from tidewheel.sdk.payload.args import Hints, decode_args, encode_args, signature_hints
-from tidewheel.sdk.payload.decoding import decode
+from tidewheel.sdk.payload.decoding import IMMUTABLE, decode
 from tidewheel.sdk.payload.encoding import canonical, encode
 from tidewheel.sdk.payload.refusal import DEPTH_MAX, PayloadError
 
 __all__ = [
     "DEPTH_MAX",
+    "IMMUTABLE",
     "Hints",
     "Json",
     "PayloadError",

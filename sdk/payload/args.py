@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import sys
 import types
 import typing
 from collections.abc import Callable, Sequence
@@ -17,8 +18,8 @@ from typing import Any
 
 from tidewheel.journal.errors import InvalidRequest
 from tidewheel.journal.events import Json
-from tidewheel.sdk.payload.decoding import decode
-from tidewheel.sdk.payload.encoding import encode_at
+from tidewheel.sdk.payload.decoding import IMMUTABLE, decode
+from tidewheel.sdk.payload.encoding import ENCODERS, first_seen
 from tidewheel.sdk.payload.refusal import PayloadError, Refused
 from tidewheel.sdk.source import closure_values, plain_function
 
@@ -51,14 +52,14 @@ class Hints:
         """The hint of the result; `Any` where unknown."""
         return _resolved(self.returned, *self.scope())
 
-    def hint(self, position: int) -> Any:
-        """Return the hint of the argument at *position*."""
-        return self.types[min(position, len(self.types) - 1)]
+    @functools.cached_property
+    def at_most(self) -> int:
+        """How many arguments it can take."""
+        return len(self.names) if self.variadic is None else sys.maxsize
 
-    def check_count(self, count: int) -> None:
-        """Refuse a call with *count* arguments that the function cannot take."""
-        if count < self.required or (count > len(self.names) and self.variadic is None):
-            raise InvalidRequest(f"{self._taken()}, but {_given(count)}")
+    def miscounted(self, count: int) -> InvalidRequest:
+        """Say that a call has *count* arguments, which the function cannot take."""
+        return InvalidRequest(f"{self._taken()}, but {_given(count)}")
 
     def _taken(self) -> str:
         shown = [name if place < self.required else f"{name}=..." for place, name in enumerate(self.names)]
@@ -80,11 +81,12 @@ def signature_hints(fn: Callable[..., object], *, skip: int) -> Hints:
 
 def encode_args(hints: Hints, args: Sequence[object], where: str = "input") -> list[Json]:
     """Return *args* as JSON, refusing a wrong number of them or a value that is not data."""
-    hints.check_count(len(args))
+    if not hints.required <= len(args) <= hints.at_most:
+        raise hints.miscounted(len(args))
     out: list[Json] = []
     try:
         for arg in args:
-            out.append(encode_at(arg, 0))  # noqa: PERF401 - len(out) is the path
+            out.append(ENCODERS.get(type(arg), first_seen)(arg, 0))  # noqa: PERF401 - len(out) is the path
     except Refused as refused:
         refused.within(args, f"[{len(out)}]")
         raise InvalidRequest(refused.message(where)) from None
@@ -93,11 +95,15 @@ def encode_args(hints: Hints, args: Sequence[object], where: str = "input") -> l
 
 def decode_args(hints: Hints, data: Sequence[Json], where: str = "input") -> tuple[object, ...]:
     """Return the arguments to call the function with; those left out have defaults."""
-    try:
-        hints.check_count(len(data))
-    except InvalidRequest as error:
-        raise PayloadError(f"{where}: {error}") from None
-    return tuple(decode(item, hints.hint(i), where=f"{where}[{i}]") for i, item in enumerate(data))
+    if not hints.required <= len(data) <= hints.at_most:
+        raise PayloadError(f"{where}: {hints.miscounted(len(data))}")
+    wanted, last = hints.types, len(hints.types) - 1
+    out: list[object] = []
+    for i, item in enumerate(data):
+        hint = wanted[i] if i < last else wanted[last]
+        is_so = type(item) is hint and hint in IMMUTABLE
+        out.append(item if is_so else decode(item, hint, where=f"{where}[{i}]"))
+    return tuple(out)
 
 
 @functools.lru_cache(maxsize=4096)

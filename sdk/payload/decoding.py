@@ -29,14 +29,14 @@ from tidewheel.sdk.payload.refusal import PayloadError
 from tidewheel.sdk.payload.words import explain
 
 _UNTYPED: Final = (Any, object, typing.NoReturn, typing.Never)
-#: A value of these that is what the hint says needs no copy.
-_IMMUTABLE: Final = frozenset({str, int, bool})
+#: A value of these that is what the hint says needs no copy, and no call of `decode`.
+IMMUTABLE: Final = frozenset({str, int, bool})
 _PLAIN: Final = (str, int, float, dict, list, tuple, set, frozenset)
 
 
 def decode(data: Json, hint: Any, *, where: str) -> object:
     """Return *data* as the type *hint* says, or raise `PayloadError` with the path from *where*."""
-    if type(data) is hint and hint in _IMMUTABLE:
+    if type(data) is hint and hint in IMMUTABLE:
         return data
     try:
         return _load(data, hint)

@@ -34,7 +34,7 @@ _TYPES_MAX: Final = 4096
 def encode(value: object, *, where: str = "value") -> Json:
     """Return *value* as plain JSON in fresh containers, or refuse it naming the path from *where*."""
     try:
-        return encode_at(value, 0)
+        return ENCODERS.get(type(value), first_seen)(value, 0)
     except Refused as refused:
         raise InvalidRequest(refused.message(where)) from None
 
@@ -46,14 +46,15 @@ def canonical(data: Json) -> bytes:
 
 def encode_at(value: object, depth: int) -> Json:
     """Encode *value* inside *depth* containers; raises `Refused`."""
-    return _ENCODERS.get(type(value), _first_seen)(value, depth)
+    return ENCODERS.get(type(value), first_seen)(value, depth)
 
 
-def _first_seen(value: Any, depth: int) -> Json:
+def first_seen(value: Any, depth: int) -> Json:
+    """Encode *value*, the first of its type, and remember how."""
     cls = type(value)
     encoder = _encoder_for(cls)
-    if len(_ENCODERS) < _TYPES_MAX:
-        _ENCODERS[cls] = encoder
+    if len(ENCODERS) < _TYPES_MAX:
+        ENCODERS[cls] = encoder
     return encoder(value, depth)
 
 
@@ -94,7 +95,7 @@ def _dict(value: dict[Any, Any], depth: int) -> Json:
     try:
         for key, item in value.items():
             name = key if type(key) is str and key.isascii() else key_text(key)
-            out[name] = _ENCODERS.get(type(item), _first_seen)(item, depth + 1)
+            out[name] = ENCODERS.get(type(item), first_seen)(item, depth + 1)
     except Refused as refused:
         refused.within(value, key_step(key))
         raise
@@ -109,7 +110,7 @@ def _list(value: Any, depth: int) -> Json:
     out: list[Json] = []
     try:
         for item in value:
-            out.append(_ENCODERS.get(type(item), _first_seen)(item, depth + 1))  # noqa: PERF401 - len(out) is the path
+            out.append(ENCODERS.get(type(item), first_seen)(item, depth + 1))  # noqa: PERF401 - len(out) is the path
     except Refused as refused:
         refused.within(value, f"[{len(out)}]")
         raise
@@ -141,7 +142,7 @@ def _record(names: list[tuple[str, str]], value: Any, depth: int) -> Json:
         for attribute, name in names:
             item = getattr(value, attribute, _NO_VALUE)
             if item is not msgspec.UNSET:
-                out[name] = _ENCODERS.get(type(item), _first_seen)(item, depth + 1)
+                out[name] = ENCODERS.get(type(item), first_seen)(item, depth + 1)
     except Refused as refused:
         refused.within(value, f".{attribute}")
         raise
@@ -210,7 +211,8 @@ _BASES: Final[dict[type, Encoder]] = {
     bytes: binary,
     bytearray: binary,
 }
-_ENCODERS: Final[dict[type, Encoder]] = {
+#: What encodes a value of each type that was seen; for another it is `first_seen`.
+ENCODERS: Final[dict[type, Encoder]] = {
     **_BASES,
     type(None): same,
     bool: same,
