@@ -71,13 +71,14 @@ class Commands:
             return self._keyed[command]
         event = matcher.invoke(command, kind, name, given)
         if event is None:
+            which: Any = command.which
             event = ev.InvokeScheduled(
                 promise_id=matcher.allocate(),
                 kind=kind,
                 function_name=name,
                 input=given,
                 retry_policy=schedule.retry_policy,
-                n=UNSET if key is not None else command.n,
+                n=UNSET if key is not None else which,
                 key=UNSET if key is None else key,
                 dispatch=schedule.dispatch,
                 queue=schedule.queue,

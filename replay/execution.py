@@ -138,13 +138,12 @@ class Execution:
         assert history.started is not None, "a segment begins with ExecutionStarted"
         if self._over or history.terminal is not None:
             return None
-        if self._cancelled_unstarted():
-            assert history.cancel is not None
+        if history.cancel is not None and self._cancelled_unstarted():
             self._over = True
             return Activation([ev.ExecutionCancelled(reason=history.cancel.reason)])
         if not history.admitted:
             return None
-        unfinished = self._is_unfinished()
+        unfinished = history.waiting is None and self._last_wait is None
         with self.loop:
             if self._main is None:
                 self._carefully(self._show_recorded)
@@ -269,16 +268,20 @@ class Execution:
 
     def _show_new(self, now: dt.datetime) -> None:
         self.live = True
-        turns: list[tuple[int, Callable[[str], None], str]] = [
-            (seq, self._apply, fact) for fact, seq in self.history.unshown.items()
-        ]
-        if self.history.deliveries:
-            turns += [(seq, self._offer_delivery, name) for seq, name in self.signals.due()]
-        if not turns:
+        unshown = self.history.unshown
+        due = self.signals.due() if self.history.deliveries else ()
+        if not unshown and not due:
             return
         self.loop.now = max(self.loop.now, now.timestamp())
-        if len(turns) > 1:
-            turns.sort(key=operator.itemgetter(0))
+        if len(unshown) == 1 and not due:  # nearly always
+            if not self._main_is_over():
+                self._apply(next(iter(unshown)))
+            return
+        turns: list[tuple[int, Callable[[str], None], str]] = [
+            (seq, self._apply, fact) for fact, seq in unshown.items()
+        ]
+        turns += [(seq, self._offer_delivery, name) for seq, name in due]
+        turns.sort(key=operator.itemgetter(0))
         for _seq, show, what in turns:
             if self._main_is_over():
                 return
@@ -344,7 +347,8 @@ class Execution:
         if self._main_is_over():
             return self._ended(unfinished=unfinished)
         if unfinished or self.moves or self._asked:
-            wait = suspension(self.pending, self.signals.open_waits())
+            signals = self.signals.open_waits() if self.signals.open else []
+            wait = suspension(self.pending, signals)
             if wait.waiting_on:
                 return self._suspend(wait, unfinished=unfinished)
         elif self._is_waiting():
@@ -398,15 +402,16 @@ class Execution:
 
     def expect(self, promise: Promise | DurableTimer, path: str) -> None:
         """File an unsettled command; settle it at once if its fact was shown before the code asked."""
-        known = self.pending.get(path)
         if path in self._shown:
             self._settle(promise, path)
-        elif isinstance(known, Promise) and isinstance(promise, Promise):
+            return
+        known = self.pending.get(path)
+        if known is not None and isinstance(known, Promise) and isinstance(promise, Promise):
             known.add_twin(promise)
-        else:
-            self.pending[path] = promise
-            if self.abandoned:
-                self.abandoned.pop(path, None)
+            return
+        self.pending[path] = promise
+        if self.abandoned:
+            self.abandoned.pop(path, None)
 
     def _settle(self, promise: Promise | DurableTimer, path: str) -> None:
         type_ = promise.command.type if isinstance(promise, Promise) else CommandType.TIMER

@@ -159,20 +159,6 @@ class History:
         self.commands[command] = Record(path or "", position, event)
         self.moved = True
 
-    def ask(self, command: CommandId) -> Record | None:
-        """Return what the journal has for *command*, and mark it as asked for."""
-        record = self.commands.get(command)
-        if record is not None and not record.used:
-            record.used = True
-            self.unasked -= 1
-        return record
-
-    def _settle(self, path: str, event: ev.Event, result: ev.Result, seq: int) -> None:
-        if path not in self.facts:
-            self.facts[path] = result
-            self.settled_by[path] = type(event)
-            self.unshown[path] = seq
-
     def _signal(self, path: str, name: str, n: Any) -> SignalRecord:
         record = self.signals.get(path)
         if record is None:
@@ -209,11 +195,23 @@ def _files(type_: CommandType, path_field: str | None) -> Handler:
 
 
 def _settles(history: History, event: Any, entry: ev.Entry) -> None:
-    history._settle(event.promise_id, event, event.result, entry.run_seq)
+    path = event.promise_id
+    if path not in history.facts:
+        history.facts[path] = event.result
+        history.settled_by[path] = type(event)
+        history.unshown[path] = entry.run_seq
+
+
+def _settle(history: History, event: Any, result: ev.Result, seq: int) -> None:
+    path = event.promise_id
+    if path not in history.facts:
+        history.facts[path] = result
+        history.settled_by[path] = type(event)
+        history.unshown[path] = seq
 
 
 def _fires(history: History, event: ev.TimerFired, entry: ev.Entry) -> None:
-    history._settle(event.promise_id, event, ev.NOTHING, entry.run_seq)
+    _settle(history, event, ev.NOTHING, entry.run_seq)
 
 
 def _starts(history: History, event: ev.ExecutionStarted, entry: ev.Entry) -> None:
@@ -261,7 +259,7 @@ def _receives(history: History, event: ev.SignalReceived, entry: ev.Entry) -> No
     else:
         # Its turn is its delivery's: written late, but it took effect in that order.
         took_effect = history._delivered_at.get((event.signal_name, event.delivery_id), entry.run_seq)
-        history._settle(event.promise_id, event, ev.Result(ok=event.payload), took_effect)
+        _settle(history, event, ev.Result(ok=event.payload), took_effect)
 
 
 def _cancels(history: History, event: ev.CancelRequested, entry: ev.Entry) -> None:

@@ -50,7 +50,8 @@ class JoinSet:
         self._recorder = recorder
         self._members: dict[str, Promise] = {}
         self._done: deque[Promise] = deque()
-        self._takers: OrderedDict[_Taker, None] = OrderedDict()
+        #: The branches of the code that are inside ``next()``, oldest first.
+        self.takers: OrderedDict[_Taker, None] = OrderedDict()
         self._closed = False
 
     def check_open(self) -> None:
@@ -90,7 +91,7 @@ class JoinSet:
     async def next(self) -> Any:
         """Return the next member's result in completion order, or raise its error."""
         self._closed = True
-        if len(self._members) <= len(self._takers):
+        if len(self._members) <= len(self.takers):
             raise self._drained()
         if self._done:
             promise = self._done.popleft()
@@ -101,21 +102,17 @@ class JoinSet:
         self._recorder.join_set_awaited(self, promise)
         return promise.result()
 
-    def is_awaited(self) -> bool:
-        """Tell whether a branch of the code is inside ``next()``."""
-        return bool(self._takers)
-
     def member_done(self, promise: Promise) -> None:
         """A member was settled, or cancelled by hand: it is handed out, or leaves the set."""
         if promise.path not in self._members:
             return
         if promise.cancelled():
             del self._members[promise.path]
-            if len(self._takers) > len(self._members):
-                self._takers.popitem()[0].set_exception(self._drained())
-        elif self._takers:
+            if len(self.takers) > len(self._members):
+                self.takers.popitem()[0].set_exception(self._drained())
+        elif self.takers:
             del self._members[promise.path]
-            self._takers.popitem(last=False)[0].set_result(promise)
+            self.takers.popitem(last=False)[0].set_result(promise)
         else:
             self._done.append(promise)
 
@@ -127,12 +124,12 @@ class JoinSet:
         self._members.clear()
 
     async def _next_done(self) -> Promise:
-        taker = _Taker(self._takers, loop=self._recorder.loop)
-        self._takers[taker] = None
+        taker = _Taker(self.takers, loop=self._recorder.loop)
+        self.takers[taker] = None
         try:
             promise: Promise = await taker
         except BaseException:
-            self._takers.pop(taker, None)
+            self.takers.pop(taker, None)
             if taker.done() and not taker.cancelled() and taker.exception() is None:
                 # Handed out and cancelled in the same moment: the result is the next taker's.
                 self._hand_back(taker.result())
@@ -140,8 +137,8 @@ class JoinSet:
         return promise
 
     def _hand_back(self, promise: Promise) -> None:
-        if self._takers:
-            self._takers.popitem(last=False)[0].set_result(promise)
+        if self.takers:
+            self.takers.popitem(last=False)[0].set_result(promise)
         else:
             self._members[promise.path] = promise
             self._done.appendleft(promise)

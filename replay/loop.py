@@ -72,6 +72,9 @@ class WorkflowTask(asyncio.Task[Any]):
 
     __slots__ = ("number",)
 
+    #: From 1; 0 while the task is being made.
+    number: int
+
     def __init__(
         self,
         coro: Coroutine[Any, Any, Any],
@@ -81,16 +84,14 @@ class WorkflowTask(asyncio.Task[Any]):
         context: contextvars.Context | None,
     ) -> None:
         number = loop.next_number()
+        self.number = 0
         super().__init__(coro, loop=loop, name=name or f"task-{number}", context=context)
         self.number = number
 
     def __hash__(self) -> int:
         # While __init__ runs, asyncio files the task in a process-wide weak set: equal numbers
         # of many runs would collide there, so until it has its number it hashes by address.
-        try:
-            return self.number
-        except AttributeError:
-            return object.__hash__(self)
+        return self.number or object.__hash__(self)
 
 
 class DurableTimer(asyncio.TimerHandle):
@@ -151,7 +152,7 @@ class DeterministicLoop(asyncio.AbstractEventLoop):
         self._outer = events._get_running_loop()  # noqa: SLF001 - a nested loop has no public door
         self._hooks = sys.get_asyncgen_hooks()
         events._set_running_loop(self)  # noqa: SLF001 - a nested loop has no public door
-        sys.set_asyncgen_hooks(firstiter=self._keep_generator, finalizer=_drop_generator)
+        sys.set_asyncgen_hooks(self._keep_generator, _drop_generator)
         guards.raise_guards()
         return self
 

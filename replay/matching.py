@@ -19,7 +19,7 @@ import msgspec
 from msgspec import UNSET
 
 from tidewheel.journal import events as ev
-from tidewheel.journal.ids import CommandId, CommandType, child_path, position_of
+from tidewheel.journal.ids import CommandId, CommandType, position_of
 from tidewheel.replay.history import INVOKE_TYPES, History, Record, SignalRecord
 from tidewheel.replay.violation import Halted, Violation
 
@@ -39,7 +39,8 @@ class Matcher:
         #: How often a hit had another input than the journal's.
         self.inputs_changed = 0
         self._history = history
-        self._run_path = run_path
+        #: What a new command's path begins with.
+        self._prefix = f"{run_path}." if run_path else ""
         self._strict_inputs = strict_inputs
         self._halt = halt
         self._counts: defaultdict[CommandType, int] = defaultdict(int)
@@ -57,8 +58,14 @@ class Matcher:
 
     def find(self, command: CommandId) -> Record | None:
         """Return what the journal has for *command*, and mark it as asked for."""
-        record = self._history.ask(command)
-        if record is not None and record.position >= self._position:
+        history = self._history
+        record = history.commands.get(command)
+        if record is None:
+            return None
+        if not record.used:
+            record.used = True
+            history.unasked -= 1
+        if record.position >= self._position:
             self._position = record.position + 1
         return record
 
@@ -69,7 +76,7 @@ class Matcher:
         while position in taken:
             position += 1
         self._position = position + 1
-        return child_path(self._run_path, position)
+        return f"{self._prefix}{position}"
 
     def next_position(self) -> int:
         """The first position after all that were given out or recorded."""
@@ -79,9 +86,10 @@ class Matcher:
         self, command: CommandId, kind: ev.InvokeKind, name: str, given: list[Any]
     ) -> ev.InvokeScheduled | None:
         """Match an invoke; None if it is new."""
-        record = self.find(command)
+        unasked = self._history.unasked
+        record = self.find(command) if unasked else None
         if record is None:
-            if self._history.unasked:
+            if unasked:
                 self._refuse_other_kind(command, kind, name)
             if self._displaced:
                 self._refuse_swapped(command, name, given)

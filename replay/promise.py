@@ -73,27 +73,26 @@ class Promise(WorkflowFuture):
     def settle(self, result: ev.Result) -> None:
         """Show the result to the code: here, and to whoever asked again."""
         if not self.done():
-            self._show(result)
-            self._finished()
-        for twin in self.twins:
-            twin.settle(result)
+            if result.error is not UNSET:
+                self.set_exception(self.decoder.error(result.error))
+            else:
+                try:
+                    value = self.decoder.value(result.ok)
+                except Exception as problem:  # noqa: BLE001 - a result its code cannot read is the code's to handle
+                    self.set_exception(problem)
+                else:
+                    self.set_result(value)
+            if self.join_set is not None or self.on_settled is not None:
+                self._finished()
+        if self.twins:
+            for twin in self.twins:
+                twin.settle(result)
 
     def add_twin(self, twin: Promise) -> None:
         """Let *twin* be settled with this one."""
         if not isinstance(self.twins, list):
             self.twins = []
         self.twins.append(twin)
-
-    def _show(self, result: ev.Result) -> None:
-        if result.error is not UNSET:
-            self.set_exception(self.decoder.error(result.error))
-            return
-        try:
-            value = self.decoder.value(result.ok)
-        except Exception as problem:  # noqa: BLE001 - a result its code cannot read is the code's to handle
-            self.set_exception(problem)
-        else:
-            self.set_result(value)
 
     def fail(self, problem: BaseException) -> None:
         """End the wait with an error of the code's own making, such as a timeout."""
@@ -116,7 +115,8 @@ class Promise(WorkflowFuture):
         """Tell whether the code would move if this were settled."""
         if self._callbacks:  # which only an open promise has
             return True
-        if self.join_set is not None and not self.done() and self.join_set.is_awaited():
+        join_set = self.join_set
+        if join_set is not None and join_set.takers and not self.done():
             return True
         return any(twin.awaited() for twin in self.twins) if self.twins else False
 

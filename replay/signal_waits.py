@@ -19,12 +19,13 @@ class SignalWaits:
     def __init__(self, history: History) -> None:
         self._history = history
         self._by_name: defaultdict[str, deque[Promise]] = defaultdict(deque)
-        self._open: dict[str, Promise] = {}
+        #: The waits by their paths, oldest first; some may be over.
+        self.open: dict[str, Promise] = {}
 
     def add(self, promise: Promise, name: str) -> None:
         """*promise* waits for a signal of *name* from now on."""
         self._by_name[name].append(promise)
-        self._open[promise.path] = promise
+        self.open[promise.path] = promise
 
     def oldest(self, name: str) -> Promise | None:
         """The live waiter that a delivery of *name* belongs to."""
@@ -63,16 +64,14 @@ class SignalWaits:
 
     def open_waits(self) -> list[ev.SignalWait]:
         """Every wait that is still open, oldest first."""
-        if not self._open:
-            return []
-        self._open = {path: promise for path, promise in self._open.items() if not promise.done()}
+        self.open = {path: promise for path, promise in self.open.items() if not promise.done()}
         return [
             ev.SignalWait(promise_id=path, signal_name=promise.signal_name, n=promise.command.n)
-            for path, promise in self._open.items()
+            for path, promise in self.open.items()
             if promise.signal_name is not None
         ]
 
     def clear(self) -> None:
         """Forget all."""
         self._by_name.clear()
-        self._open.clear()
+        self.open.clear()
