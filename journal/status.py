@@ -195,7 +195,7 @@ NEW = RunState()
 def next_phase(phase: Phase, event: ev.Event) -> Phase | None:
     """Return the phase after *event*; None if the table does not have it in *phase*."""
     after = TRANSITIONS.get((phase, type(event)))
-    if after is not None and isinstance(event, ev.ExecutionStarted):
+    if type(event) is ev.ExecutionStarted and after is not None:
         return OPENS_AS[event.admission]
     return after
 
