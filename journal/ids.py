@@ -12,6 +12,8 @@ import enum
 import re
 from typing import NamedTuple
 
+import msgspec
+
 from tidewheel.journal.errors import InvalidRequest
 
 _RUN_ID = re.compile(r"[A-Za-z0-9._/@+=~-]{1,200}")
@@ -44,8 +46,10 @@ class CommandType(enum.Enum):
     JOIN_SET = "JoinSet"
 
 
-class CommandId(NamedTuple):
+class CommandId(msgspec.Struct, frozen=True, gc=False):
     """A durable call as replay matches it: the n-th of its type, or the one with this key."""
+
+    # One is made for every command, and a named tuple takes several times as long.
 
     type: CommandType
     which: int | str

@@ -162,6 +162,9 @@ def _has_time(args: tuple[Any, ...], place: int | None) -> bool:
 
 _PLACES = tuple(_Place(module) for module in dict.fromkeys(owner for owner, _, _ in _REFUSED))
 
+#: Returns the number of the thread that calls it.
+this_thread = threading.get_ident
+
 _lock = threading.Lock()
 _moving = 0
 _audit_installed = False
@@ -190,7 +193,7 @@ def raise_guards() -> None:
             space = place.space
             try:
                 if place.pick(space) == place.all_found:
-                    space.update(place.refusals)
+                    space |= place.refusals  # in place
                     continue
             except KeyError:  # somebody has removed one
                 pass
@@ -208,7 +211,7 @@ def lower_guards() -> None:
             space = place.space
             try:
                 if place.pick(space) == place.all_refusals:
-                    space.update(place.found)
+                    space |= place.found  # in place
                     continue
             except KeyError:  # somebody has removed one
                 pass

@@ -7,6 +7,7 @@ hand, abandons the command: a fact that arrives later has no effect on the code.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -62,7 +63,8 @@ class Promise(WorkflowFuture):
         loop: DeterministicLoop,
         owner: Owner,
     ) -> None:
-        super().__init__(loop=loop)
+        asyncio.Future.__init__(self, loop=loop)
+        self.number = loop.next_number()
         self.command = command
         self.path = path
         self.decoder = decoder
