@@ -283,3 +283,43 @@ def test_a_verb_is_refused_outside_the_runs_own_code() -> None:
     with pytest.raises(Exception, match="tasks and threads cannot use it"):
         kept[0].now()
     driver.execution.evict()
+
+
+@app.task
+async def work(value: int) -> int:
+    """A step."""
+    return value
+
+
+def test_a_step_is_refused_to_another_thread_while_the_code_moves() -> None:
+    """The thread that moves a run's code is the only one that may ask for steps, also at that moment."""
+    ask, answered = threading.Event(), threading.Event()
+    kept: list[Context] = []
+    refused: list[BaseException] = []
+
+    def elsewhere() -> None:
+        ask.wait(timeout=10)
+        try:
+            kept[0].invoke(work, 1)
+        except Exception as problem:  # noqa: BLE001 - what it is, is looked at below
+            refused.append(problem)
+        answered.set()
+
+    @unchecked()
+    async def order(ctx: Context) -> int:
+        kept.append(ctx)
+        ask.set()
+        answered.wait()
+        return await ctx.invoke(work, 2)
+
+    other = threading.Thread(target=elsewhere)
+    other.start()
+    driver = Driver(order)
+    driver.activate()
+    other.join()
+
+    assert [str(one) for one in refused] == [
+        "ctx belongs to its workflow's own code: tasks and threads cannot use it"
+    ]
+    assert driver.waits_on == ["0"]
+    driver.execution.evict()
