@@ -85,7 +85,7 @@ class Commands:
                 limits=schedule.limits,
             )
             run.moves.append(event)
-        promise = Promise(command, event.promise_id, decoder, event, loop=run.loop, owner=run)
+        promise = Promise(command, event.promise_id, decoder, event, run.loop, run)
         if execute is not None:
             promise.execute = execute
         if key is not None:
@@ -296,7 +296,7 @@ class Commands:
         return self._promise(_NO_COMMAND, "", decoder)
 
     def _promise(self, command: CommandId, path: str, decoder: Decoder) -> Promise:
-        return Promise(command, path, decoder, loop=self._run.loop, owner=self._run)
+        return Promise(command, path, decoder, None, self._run.loop, self._run)
 
 
 #: What a promise has that stands for no command: a sleep of no time, say.

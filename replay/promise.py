@@ -38,8 +38,14 @@ class Decoder(Protocol):
         """The exception of a failure."""
 
 
+_make_future = asyncio.Future.__init__
+
+
 class Promise(WorkflowFuture):
-    """The future result of one command, known by its path."""
+    """The future result of one command, known by its path.
+
+    One is made for every command: its arguments go by position, which spares a dict.
+    """
 
     __slots__ = ("command", "decoder", "event", "owner", "path")
 
@@ -58,12 +64,11 @@ class Promise(WorkflowFuture):
         command: CommandId,
         path: str,
         decoder: Decoder,
-        event: ev.InvokeScheduled | None = None,
-        *,
+        event: ev.InvokeScheduled | None,
         loop: DeterministicLoop,
         owner: Owner,
     ) -> None:
-        asyncio.Future.__init__(self, loop=loop)
+        _make_future(self, loop=loop)
         self.number = loop.next_number()
         self.command = command
         self.path = path
