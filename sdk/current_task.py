@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from tidewheel.journal.errors import InvalidRequest
 
@@ -43,18 +43,26 @@ class CurrentTask:
         self._beat(details)
 
 
-_current: ContextVar[CurrentTask] = ContextVar("tidewheel_current_task")
+class Executed(Protocol):
+    """What is being executed, and can say what its body may know of it: most bodies never ask."""
+
+    def current_task(self) -> CurrentTask:
+        """Return the step, the same object each time."""
+
+
+_current: ContextVar[CurrentTask | Executed] = ContextVar("tidewheel_current_task")
 
 
 def current_task() -> CurrentTask:
     """Return the step this code executes; only tasks and operations have one."""
     try:
-        return _current.get()
+        found = _current.get()
     except LookupError:
         message = "current_task() works inside a task only; workflow code has ctx.run_id"
         raise InvalidRequest(message) from None
+    return found if isinstance(found, CurrentTask) else found.current_task()
 
 
-def enter_task(task: CurrentTask) -> None:
+def enter_task(task: CurrentTask | Executed) -> None:
     """Make *task* the current one of this context; called by whoever executes it."""
     _current.set(task)

@@ -9,21 +9,26 @@ which is killed (``task_pool``).
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
+from types import CoroutineType
 from typing import Any, Protocol, TypeVar
 
+import msgspec
 from msgspec import UNSET
 
 from tidewheel.journal import events as ev
 from tidewheel.journal.errors import InvalidRequest
+from tidewheel.journal.ids import PromiseId
 from tidewheel.sdk import payload
 from tidewheel.sdk.current_task import CurrentTask, enter_task
 from tidewheel.sdk.definitions import TaskDefinition
 from tidewheel.sdk.failures import error_of
 from tidewheel.sdk.limits import Limits
+from tidewheel.store.records import RunRef
+from tidewheel.workers.lanes import is_async
 from tidewheel.workers.outcomes import timed_out
 
 T = TypeVar("T")
@@ -48,8 +53,8 @@ class Bounds:
 class Pulse:
     """When the body of an attempt last said that it is alive."""
 
-    def __init__(self, on_beat: Callable[[Any], None]) -> None:
-        self._loop = asyncio.get_running_loop()
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_beat: Callable[[Any], None]) -> None:
+        self._loop = loop
         self._on_beat = on_beat
         self.last = self._loop.time()
 
@@ -71,18 +76,65 @@ class Pulse:
             left = self.last + heartbeat_s - self._loop.time()
 
 
-async def execute(
-    event: ev.InvokeScheduled,
-    call: Callable[[], Any],
-    task: CurrentTask,
-    *,
-    bounds: Bounds,
-    pulse: Pulse,
-    threads: Threads,
-) -> ev.Result:
-    """Execute one attempt and return its result, or the error it failed with."""
-    body = contextvars.copy_context().run(_call, call, task, threads)
-    return await bounded(event, body, lambda done: _result_of(event, done, bounds.limits), bounds, pulse)
+class Attempt(msgspec.Struct, kw_only=True):
+    """One physical execution of one step, and what it is executed with."""
+
+    run: RunRef
+    event: ev.InvokeScheduled
+    number: int
+    owner: str
+    #: Seconds since the step was scheduled; of interest only where it has limits.
+    elapsed: float
+    last_heartbeat: Any = None
+    #: The closure of an operation, or the definition of a task.
+    call: Callable[[], Any] | None = None
+    definition: TaskDefinition | None = None
+    on_beat: Callable[[Any], None] = lambda _details: None
+    #: When it began to wait for a slot, by the loop's clock, and whether it has got one.
+    asked_at: float = 0.0
+    has_begun: bool = False
+    #: The loop that hears its heartbeats, and what else its body can ask for; set by whoever executes it.
+    loop: asyncio.AbstractEventLoop | None = None
+    pulse: Pulse | None = None
+    connection: Any = None
+    _seen: CurrentTask | None = None
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt of the step."""
+        return str(PromiseId(self.run.promise.run, self.event.promise_id))
+
+    def waits_too_long(self) -> bool:
+        """Tell whether the step should have been started before now."""
+        limit = None if self.event.limits is UNSET else self.event.limits.schedule_to_start
+        if limit is None or self.number > 1:
+            return False
+        return self.elapsed + asyncio.get_running_loop().time() - self.asked_at > limit
+
+    def current_task(self) -> CurrentTask:
+        """Return what the body may know: made when it is first asked for, in whichever thread."""
+        if self._seen is None:
+            assert self.loop is not None
+            pulse = self.pulse or Pulse(self.loop, self.on_beat)
+            self._seen = CurrentTask(
+                run_id=self.run.run_id,
+                attempt=self.number,
+                idempotency_key=self.idempotency_key,
+                last_heartbeat=self.last_heartbeat,
+                _beat=pulse.beat,
+                _connection=self.connection,
+            )
+        return self._seen
+
+
+async def execute(attempt: Attempt, *, bounds: Bounds, pulse: Pulse, threads: Threads) -> ev.Result:
+    """Execute *attempt* and return its result, or the error it failed with."""
+    event, call = attempt.event, attempt.call
+    if call is None:
+        assert attempt.definition is not None
+        call = bound_call(attempt.definition, event.input)
+    body = _call(call, attempt, threads)
+    return await bounded(event, body, lambda done: result_of(event, done, bounds.limits), bounds, pulse)
 
 
 async def bounded(
@@ -94,6 +146,8 @@ async def bounded(
 ) -> ev.Result:
     """Await *coroutine* for as long as an attempt may last; one that is given up is cancelled."""
     body = asyncio.ensure_future(coroutine)
+    if bounds.attempt_s is None and bounds.heartbeat_s is None:
+        return await _unbounded(body, result_of)
     watch = None if bounds.heartbeat_s is None else asyncio.ensure_future(pulse.stops(bounds.heartbeat_s))
     waited_for: list[asyncio.Future[Any]] = [body] if watch is None else [body, watch]
     try:
@@ -108,7 +162,21 @@ async def bounded(
     finally:
         for one in waited_for:
             one.cancel()
-        body.add_done_callback(_hear)
+        body.add_done_callback(hear)
+
+
+async def _unbounded(
+    body: asyncio.Future[T], result_of: Callable[[asyncio.Future[T]], ev.Result]
+) -> ev.Result:
+    """Await *body*. Whoever is cancelled here does not wait for it: it may take its time to end."""
+    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    body.add_done_callback(lambda _: None if ended.done() else ended.set_result(None))
+    try:
+        await ended
+        return result_of(body)
+    finally:
+        body.cancel()
+        body.add_done_callback(hear)
 
 
 class BodyExited(Exception):
@@ -119,8 +187,26 @@ class BodyExited(Exception):
         self.problem = problem
 
 
-async def _call(call: Callable[[], Any], task: CurrentTask, threads: Threads) -> Any:
-    enter_task(task)
+async def body_of(attempt: Attempt) -> Any:
+    """Execute *attempt* here on the loop, without limits, and return its value."""
+    attempt.has_begun = True
+    enter_task(attempt)
+    try:
+        if attempt.call is not None:
+            value = attempt.call()
+        else:
+            assert attempt.definition is not None
+            value = _called(attempt.definition, attempt.event.input)
+        # What an async function gives is the common case, and seen at once.
+        if type(value) is CoroutineType or inspect.isawaitable(value):
+            return await value
+        return value
+    except (SystemExit, KeyboardInterrupt) as problem:
+        raise BodyExited(problem) from problem
+
+
+async def _call(call: Callable[[], Any], attempt: Attempt, threads: Threads) -> Any:
+    enter_task(attempt)
     try:
         return await _value_of(call, threads)
     except (SystemExit, KeyboardInterrupt) as problem:
@@ -128,13 +214,14 @@ async def _call(call: Callable[[], Any], task: CurrentTask, threads: Threads) ->
 
 
 async def _value_of(call: Callable[[], Any], threads: Threads) -> Any:
-    if inspect.iscoroutinefunction(getattr(call, "__wrapped__", call)):
+    if is_async(call):
         return await call()
     value = await threads(call)
     return await value if inspect.isawaitable(value) else value
 
 
-def _result_of(event: ev.InvokeScheduled, body: asyncio.Future[Any], limits: Limits) -> ev.Result:
+def result_of(event: ev.InvokeScheduled, body: asyncio.Future[Any], limits: Limits) -> ev.Result:
+    """Return what *body*, which has ended, came to."""
     if body.cancelled():
         return ev.Result(error=error_of(asyncio.CancelledError("the step cancelled itself")))
     problem = body.exception()
@@ -150,7 +237,7 @@ def _result_of(event: ev.InvokeScheduled, body: asyncio.Future[Any], limits: Lim
     return ev.Result(ok=value)
 
 
-def _hear(body: asyncio.Future[Any]) -> None:
+def hear(body: asyncio.Future[Any]) -> None:
     """Take notice of how an abandoned body ends, so that asyncio does not complain."""
     if not body.cancelled():
         body.exception()
@@ -158,18 +245,18 @@ def _hear(body: asyncio.Future[Any]) -> None:
 
 def bound_call(definition: TaskDefinition, given: list[Any]) -> Callable[[], Any]:
     """Return the task's function, ready to be called with its decoded input."""
-    fn = definition.fn
-    if inspect.iscoroutinefunction(fn):
+    if inspect.iscoroutinefunction(definition.fn):
 
         async def call_async() -> Any:
-            return await fn(*payload.decode_args(definition.hints, given, f"input of {definition.name}"))
+            return await _called(definition, given)
 
         return call_async
+    return partial(_called, definition, given)
 
-    def call() -> Any:
-        return fn(*payload.decode_args(definition.hints, given, f"input of {definition.name}"))
 
-    return call
+def _called(definition: TaskDefinition, given: list[Any]) -> Any:
+    arguments = payload.decode_args(definition.hints, given, f"input of {definition.name}")
+    return definition.fn(*arguments)
 
 
 def heartbeat_limit(event: ev.InvokeScheduled) -> float | None:

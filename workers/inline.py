@@ -12,7 +12,6 @@ import asyncio
 import datetime as dt
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -40,7 +39,7 @@ from tidewheel.store.records import RunRef, StepRecord
 from tidewheel.workers.dispatching import not_included
 from tidewheel.workers.fitting import lost_its_owner
 from tidewheel.workers.outcomes import attempt_ended, attempt_lost, attempt_stopped
-from tidewheel.workers.runner import Attempt, Committed
+from tidewheel.workers.runner import Attempt, Committed, Outcome, Underway
 from tidewheel.workers.services import Services
 
 logger = logging.getLogger("tidewheel.workers")
@@ -49,8 +48,7 @@ logger = logging.getLogger("tidewheel.workers")
 SOON_S = 2.0
 
 
-@dataclass(slots=True)
-class _Known:
+class _Known(msgspec.Struct, eq=False):
     """A step of the run, as far as executing it needs."""
 
     event: ev.InvokeScheduled
@@ -62,14 +60,16 @@ class _Known:
     call: Callable[[], Any] | None = None
 
 
-@dataclass(slots=True)
-class _Doing:
+class Doing(msgspec.Struct, eq=False):
     """An attempt that is being executed here, or the wait for it."""
 
     number: int
+    known: _Known | None = None
     attempt: Attempt | None = None
-    body: asyncio.Task[None] | None = None
+    body: Underway | None = None
     timer: asyncio.TimerHandle | None = None
+    #: Whether it has ended, or was given up.
+    is_over: bool = False
     #: Whether the journal says that the attempt was started, or is about to.
     is_started: bool = False
     #: The heartbeat that is being written, and what the next one will say.
@@ -81,10 +81,18 @@ class _Doing:
         return self.is_started or (self.attempt is not None and self.attempt.has_begun)
 
     def stop(self) -> None:
-        if self.body is not None:
-            self.body.cancel()
-        if self.timer is not None:
-            self.timer.cancel()
+        """Give it up."""
+        body, timer = self.body, self.timer
+        self.let_go()
+        if body is not None:
+            body.cancel()
+        if timer is not None:
+            timer.cancel()
+
+    def let_go(self) -> None:
+        """It is over: keep nothing of it, since who watches for late starts may remember this for a while."""
+        self.is_over = True
+        self.known = self.attempt = self.body = self.timer = None
 
 
 class InlineSteps:
@@ -96,7 +104,7 @@ class InlineSteps:
         self._happened = happened
         self._me = services.worker_id
         self._known: dict[str, _Known] = {}
-        self._doing: dict[str, _Doing] = {}
+        self._doing: dict[str, Doing] = {}
         #: Attempts that begin here once their ``InvokeStarted``, which was asked for, is committed.
         self._claims: set[tuple[str, int]] = set()
         #: Steps given to this worker by a commit whose reply was lost: nobody has begun them.
@@ -267,7 +275,7 @@ class InlineSteps:
     def _wait(self, path: str, number: int, until: dt.datetime, then: Callable[[], None]) -> None:
         delay = self._services.clock.seconds_until(until)
         timer = asyncio.get_running_loop().call_later(delay, then)
-        self._doing[path] = _Doing(number, timer=timer)
+        self._doing[path] = Doing(number, timer=timer)
 
     # Executing
 
@@ -279,64 +287,71 @@ class InlineSteps:
         if known is None or (known.call is None and definition is None):
             self._doing.pop(path, None)
             return  # an operation that the code has not asked for again
-        doing = self._doing[path] = _Doing(number, is_started=is_started)
+        doing = self._doing[path] = Doing(number, known, is_started=is_started)
         self._unbegun.discard(path)
         if self._services.stopping.is_set():
             return  # it is handed back, for another worker to begin
-        now = self._services.clock.now()
         attempt = Attempt(
             run=self._run,
             event=known.event,
             number=number,
             owner=self._me,
-            elapsed=(now - known.scheduled_at).total_seconds(),
+            elapsed=self._elapsed(known),
             last_heartbeat=None if known.beat is None else msgspec.json.decode(known.beat),
             call=known.call if known.event.kind == "operation" else None,
             definition=definition,
             on_beat=lambda details: self._beat(path, doing, details),
         )
         doing.attempt = attempt
-        doing.body = asyncio.create_task(self._execute(known, doing, attempt), name=f"tidewheel-step-{path}")
+        doing.body = self._services.runner.begin(attempt, self._ended)
         if not is_started:
-            late = self._services.config.started_after_s
-            doing.timer = asyncio.get_running_loop().call_later(late, self._journal_start, path, doing)
+            self._services.late_starts.watch(self._journal_start, path, doing)
 
-    async def _execute(self, known: _Known, doing: _Doing, attempt: Attempt) -> None:
+    def _elapsed(self, known: _Known) -> float:
+        if known.event.limits is msgspec.UNSET:
+            return 0.0  # nobody asks
+        return (self._services.clock.now() - known.scheduled_at).total_seconds()
+
+    def _ended(self, attempt: Attempt, outcome: Outcome) -> None:
+        """An attempt came to *outcome*: say so, unless it was given up."""
         path = attempt.event.promise_id
-        try:
-            result = await self._services.runner.execute(attempt)
-        except asyncio.CancelledError:
-            raise
-        except Exception as problem:  # noqa: BLE001 - the store refused the step's transaction, say
-            logger.warning("%s of run %s: %s", attempt.event.function_name, self._run.run_id, problem)
-            result = ev.Result(error=error_of(problem))
-        if self._doing.get(path) is not doing:
+        doing = self._doing.get(path)
+        if doing is None or doing.attempt is not attempt:
             return
-        if doing.timer is not None:
-            doing.timer.cancel()
+        known = doing.known
+        assert known is not None
         del self._doing[path]
-        if isinstance(result, Committed):
+        doing.let_go()
+        if isinstance(outcome, Committed):
             self._happened(None)
             return
-        self._happened(
-            attempt_ended(
-                attempt.event,
-                attempt=attempt.number,
-                result=result,
-                scheduled_at=known.scheduled_at,
-                now=self._services.clock.now(),
-                jitter=self._services.chance.random(),
-                owner=self._me,
+        if isinstance(outcome, Exception):  # the store refused the step's transaction, say
+            logger.warning("%s of run %s: %s", attempt.event.function_name, self._run.run_id, outcome)
+            outcome = ev.Result(error=error_of(outcome))
+        self._happened(self._fact_of(attempt, outcome, known.scheduled_at))
+
+    def _fact_of(self, attempt: Attempt, result: ev.Result, scheduled_at: dt.datetime) -> Fact:
+        if result.error is msgspec.UNSET:
+            return Completed(
+                path=attempt.event.promise_id, attempt=attempt.number, result=result, owner=self._me
             )
+        return attempt_ended(
+            attempt.event,
+            attempt=attempt.number,
+            result=result,
+            scheduled_at=scheduled_at,
+            now=self._services.clock.now(),
+            jitter=self._services.chance.random(),
+            owner=self._me,
         )
 
-    def _journal_start(self, path: str, doing: _Doing) -> None:
+    def _journal_start(self, path: str, doing: Doing) -> None:
         """The attempt has lasted a while: let people see that it was started."""
         if self._doing.get(path) is doing and not doing.is_started:
             doing.is_started = True
             self._happened(Started(path=path, attempt=doing.number, owner=self._me))
 
-    def _beat(self, path: str, doing: _Doing, details: Any) -> None:
+    def _beat(self, path: str, doing: Doing, details: Any) -> None:
         """Write a heartbeat; those that come while one is being written become one."""
         if self._doing.get(path) is not doing:
             return
@@ -344,7 +359,7 @@ class InlineSteps:
         if doing.beating is None or doing.beating.done():
             doing.beating = self._services.spawn(self._write_beats(path, doing))
 
-    async def _write_beats(self, path: str, doing: _Doing) -> None:
+    async def _write_beats(self, path: str, doing: Doing) -> None:
         while doing.next_beat is not None and self._doing.get(path) is doing:
             beat = Beat(path=path, attempt=doing.number, details=doing.next_beat)
             started = Started(path=path, attempt=doing.number, owner=self._me)

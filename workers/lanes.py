@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
+import functools
 import inspect
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -24,6 +25,8 @@ WAITING_PER_PLACE: Final = 1
 class Kind(enum.Enum):
     """What executes a step."""
 
+    __hash__ = object.__hash__  # members are alone with their value, and the enum's own is slow
+
     LOOP = "loop"
     THREAD = "thread"
     PROCESS = "process"
@@ -33,9 +36,23 @@ def kind_of(definition: TaskDefinition | None, call: Callable[[], Any] | None = 
     """Return what executes a task, or, without a definition, the closure of an operation."""
     if definition is not None and definition.process:
         return Kind.PROCESS
-    fn: Any = call if definition is None else definition.fn
-    is_async = inspect.iscoroutinefunction(getattr(fn, "__wrapped__", fn))
-    return Kind.LOOP if is_async or fn is None else Kind.THREAD
+    if definition is not None:
+        return _kind_of_task(definition.fn)
+    return Kind.LOOP if call is None or is_async(call) else Kind.THREAD
+
+
+def is_async(fn: Callable[..., Any]) -> bool:
+    """Tell whether calling *fn* gives a coroutine, also where a decorator that kept its name is around it."""
+    return inspect.iscoroutinefunction(getattr(fn, "__wrapped__", fn))
+
+
+#: The functions whose kind is remembered: tasks are few, and each of them is asked about with every step.
+_TASKS_MAX: Final = 4096
+
+
+@functools.lru_cache(_TASKS_MAX)
+def _kind_of_task(fn: Callable[..., Any]) -> Kind:
+    return Kind.LOOP if is_async(fn) else Kind.THREAD
 
 
 def capacity(app: App, *, slots: int, threads: int, processes: int) -> int:

@@ -13,26 +13,27 @@ import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
 from tidewheel.journal import events as ev
-from tidewheel.journal.ids import PromiseId
-from tidewheel.sdk.current_task import CurrentTask
 from tidewheel.sdk.definitions import TaskDefinition
 from tidewheel.sdk.limits import Limits
 from tidewheel.store.append import Append, Appended, Completed
 from tidewheel.store.errors import StoreUnavailable
 from tidewheel.store.protocol import Store, Transaction
-from tidewheel.store.records import RunRef
-from tidewheel.workers.attempt import Bounds, Pulse, Threads, bound_call, bounded, execute, heartbeat_limit
+from tidewheel.workers.attempt import Attempt, Bounds, Pulse, Threads, bounded, execute, heartbeat_limit
 from tidewheel.workers.lanes import Kind, Lane, Place, kind_of
+from tidewheel.workers.on_loop import OnLoop, Presence
 from tidewheel.workers.outcomes import limit_of, start_timed_out, timed_out
+from tidewheel.workers.slots import Slots
 from tidewheel.workers.task_places import place_of
 from tidewheel.workers.task_pool import ProcessFailed, TaskPool
 from tidewheel.workers.task_wire import Call
 from tidewheel.workers.task_wire import Place as TaskPlace
+
+__all__ = ["Attempt", "Committed", "Outcome", "Runner", "Underway"]
 
 #: Steps that may wait for a slot, per slot, before further ones are given to the queue.
 WAITING_PER_SLOT = 4
@@ -40,41 +41,21 @@ WAITING_PER_SLOT = 4
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.2, 5.0
 
 
-class Attempt(msgspec.Struct, kw_only=True):
-    """One physical execution of one step, and what it is executed with."""
+class Underway(Protocol):
+    """An attempt that was begun, or waits for a slot."""
 
-    run: RunRef
-    event: ev.InvokeScheduled
-    number: int
-    owner: str
-    #: Seconds since the step was scheduled.
-    elapsed: float
-    last_heartbeat: Any = None
-    #: The closure of an operation, or the definition of a task.
-    call: Callable[[], Any] | None = None
-    definition: TaskDefinition | None = None
-    on_beat: Callable[[Any], None] = lambda _details: None
-    #: When it began to wait for a slot, by the loop's clock, and whether it has got one.
-    asked_at: float = 0.0
-    has_begun: bool = False
-
-    @property
-    def idempotency_key(self) -> str:
-        """The same for every attempt of the step."""
-        return str(PromiseId(self.run.promise.run, self.event.promise_id))
-
-    def waits_too_long(self) -> bool:
-        """Tell whether the step should have been started before now."""
-        limit = None if self.event.limits is msgspec.UNSET else self.event.limits.schedule_to_start
-        if limit is None or self.number > 1:
-            return False
-        return self.elapsed + asyncio.get_running_loop().time() - self.asked_at > limit
+    def cancel(self) -> object:
+        """Give it up: nobody wants to know how it ends. May be called twice, and when it has ended."""
 
 
 class Committed(msgspec.Struct, frozen=True):
     """A transactional step's result is in the journal already, or was refused there."""
 
     answer: Appended
+
+
+#: What an attempt comes to: an exception is what kept it from a result, such as a store that refused it.
+Outcome: TypeAlias = ev.Result | Committed | Exception
 
 
 class Runner:
@@ -85,7 +66,8 @@ class Runner:
     ) -> None:
         """Without *threads* plain functions are executed in place: where a test wants to see every step."""
         self._store = store
-        self._slots = asyncio.Semaphore(slots)
+        self._slots = Slots(slots)
+        self._presence = Presence()
         self._waiting_max = slots * WAITING_PER_SLOT
         self._limits = limits
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="tidewheel-task") if threads else None
@@ -96,15 +78,23 @@ class Runner:
             self._lanes[Kind.THREAD] = Lane(threads)
         if processes is not None:
             self._lanes[Kind.PROCESS] = Lane(processes.size)
-        self.waiting = 0
-        self.running = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for a slot."""
+        return self._slots.waiting
+
+    @property
+    def running(self) -> int:
+        """How many have one."""
+        return self._slots.taken
 
     def has_room(self, kind: Kind, ordered: Sequence[Kind]) -> bool:
         """Tell whether one more step may be executed here, those of *ordered* being asked for already."""
         lane = self._lanes.get(kind)
-        if lane is not None and not lane.has_room(sum(one is kind for one in ordered)):
+        if lane is not None and not lane.has_room(ordered.count(kind)):
             return False
-        return self.waiting + len(ordered) < self._waiting_max
+        return self._slots.waiting + len(ordered) < self._waiting_max
 
     @contextlib.asynccontextmanager
     async def reserve(self, kind: Kind) -> AsyncIterator[Place | None]:
@@ -113,20 +103,32 @@ class Runner:
         # Before the slot: those who wait for a thread must not keep others from theirs.
         place = None if lane is None else await lane.take()
         try:
-            self.waiting += 1
-            try:
-                await self._slots.acquire()
-            finally:
-                self.waiting -= 1
-            self.running += 1
+            await self._slots.wait()
             try:
                 yield place
             finally:
-                self.running -= 1
-                self._slots.release()
+                self._slots.give_back()
         finally:
             if place is not None:
                 place.leave()
+
+    def begin(self, attempt: Attempt, ended: Callable[[Attempt, Outcome], None]) -> Underway:
+        """Execute *attempt* as soon as there is a slot, and call *ended* then; not from in here."""
+        if self._needs_only_the_loop(attempt):
+            self._presence.begin()
+            return OnLoop(self._slots, self._presence, self._limits, attempt, ended)
+        name = f"tidewheel-step-{attempt.event.promise_id}"
+        task = asyncio.create_task(self.execute(attempt), name=name)
+        task.add_done_callback(partial(_tell, attempt, ended))
+        return task
+
+    def _needs_only_the_loop(self, attempt: Attempt) -> bool:
+        definition, limits = attempt.definition, attempt.event.limits
+        return (
+            kind_of(definition, attempt.call) not in self._lanes
+            and (definition is None or not definition.transactional)
+            and (limits is msgspec.UNSET or limits.heartbeat is None)
+        )
 
     async def execute(self, attempt: Attempt) -> ev.Result | Committed:
         """Wait for a slot and execute *attempt*."""
@@ -144,10 +146,11 @@ class Runner:
             return await self._in_transaction(attempt, place)
         if self._processes is not None and definition is not None and definition.process:
             return await self._in_process(attempt, definition, self._processes)
-        return await self._execute(attempt, place, None)
+        return await self._execute(attempt, place)
 
     async def close(self) -> None:
         """Let go of processes and threads; what still runs in a thread is left to itself."""
+        self._presence.end()
         if self._processes is not None:
             await self._processes.close()
         if self._pool is not None:
@@ -160,23 +163,11 @@ class Runner:
             limits=self._limits,
         )
 
-    async def _execute(self, attempt: Attempt, place: Place | None, connection: Any) -> ev.Result:
-        call = attempt.call
-        if call is None:
-            assert attempt.definition is not None
-            call = bound_call(attempt.definition, attempt.event.input)
-        pulse = Pulse(attempt.on_beat)
-        task = CurrentTask(
-            run_id=attempt.run.run_id,
-            attempt=attempt.number,
-            idempotency_key=attempt.idempotency_key,
-            last_heartbeat=attempt.last_heartbeat,
-            _beat=pulse.beat,
-            _connection=connection,
-        )
+    async def _execute(self, attempt: Attempt, place: Place | None) -> ev.Result:
+        attempt.loop = asyncio.get_running_loop()
+        pulse = attempt.pulse = Pulse(attempt.loop, attempt.on_beat)
         threads: Threads = self._in_place if place is None else partial(self._in_thread, place)
-        bounds = self._bounds(attempt)
-        return await execute(attempt.event, call, task, bounds=bounds, pulse=pulse, threads=threads)
+        return await execute(attempt, bounds=self._bounds(attempt), pulse=pulse, threads=threads)
 
     async def _in_process(
         self, attempt: Attempt, definition: TaskDefinition, processes: TaskPool
@@ -197,7 +188,7 @@ class Runner:
         )
         try:
             async with processes.process() as process:
-                pulse = Pulse(attempt.on_beat)
+                pulse = Pulse(asyncio.get_running_loop(), attempt.on_beat)
                 body = process.execute(call, pulse.heard)
                 return await bounded(event, body, _result_of_process, self._bounds(attempt), pulse)
         except ProcessFailed as problem:
@@ -214,7 +205,8 @@ class Runner:
                     transaction = await self._begin(stack, is_async=is_async)
             except TimeoutError:
                 return ev.Result(error=timed_out(attempt.event, f"did not finish within {limit_s:g} s"))
-            result = await self._execute(attempt, place, transaction.connection)
+            attempt.connection = transaction.connection
+            result = await self._execute(attempt, place)
             if result.error is not msgspec.UNSET:
                 return result  # rolled back; the failure is journaled like any other
             completed = Completed(
@@ -241,6 +233,18 @@ class Runner:
 
     async def _in_place(self, call: Callable[[], Any]) -> Any:
         return call()
+
+
+def _tell(
+    attempt: Attempt, ended: Callable[[Attempt, Outcome], None], task: asyncio.Task[ev.Result | Committed]
+) -> None:
+    if task.cancelled():
+        return  # it was given up
+    problem = task.exception()
+    if problem is None:
+        ended(attempt, task.result())
+    elif isinstance(problem, Exception):
+        ended(attempt, problem)
 
 
 def _result_of_process(body: asyncio.Future[ev.Result]) -> ev.Result:

@@ -20,6 +20,7 @@ from tidewheel.store.records import RunRef
 from tidewheel.workers.clock import StoreClock
 from tidewheel.workers.config import WorkerConfig
 from tidewheel.workers.entropy import SecureEntropy
+from tidewheel.workers.late_starts import LateStarts
 from tidewheel.workers.postman import Postman
 from tidewheel.workers.runner import Runner
 from tidewheel.workers.writer import Writer
@@ -42,6 +43,8 @@ class Services:
     writer: Writer
     postman: Postman
     runner: Runner
+    #: Journals the start of inline steps that go on for long.
+    late_starts: LateStarts
     entropy: Entropy
     #: Makes fence tokens, and jitter.
     chance: SecureEntropy

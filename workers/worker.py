@@ -31,6 +31,7 @@ from tidewheel.workers.clock import StoreClock
 from tidewheel.workers.config import WorkerConfig
 from tidewheel.workers.entropy import SecureEntropy
 from tidewheel.workers.lanes import capacity
+from tidewheel.workers.late_starts import LateStarts
 from tidewheel.workers.lifeline import Lifeline, new_worker_id
 from tidewheel.workers.postman import Postman
 from tidewheel.workers.queued import QueuedStep
@@ -92,6 +93,7 @@ class Worker:
                 limits=limits,
                 processes=_processes(app, self.config, limits) if threads else None,
             ),
+            late_starts=LateStarts(self.config.started_after_s),
             entropy=SecureEntropy(secret),
             chance=SecureEntropy(None if secret is None else secret + b"chance"),
             stopping=asyncio.Event(),
