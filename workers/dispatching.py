@@ -19,7 +19,7 @@ from tidewheel.journal import events as ev
 from tidewheel.journal.errors import InvalidRequest
 from tidewheel.replay.execution import Activation, Execution
 from tidewheel.store.append import ChildStart, Completed, Fact
-from tidewheel.workers.lanes import kind_of
+from tidewheel.workers.lanes import Kind, kind_of
 from tidewheel.workers.services import Services
 
 logger = logging.getLogger("tidewheel.workers")
@@ -35,6 +35,8 @@ class Orders:
     queue: str
     events: list[ev.Event] = field(default_factory=list)
     inline: list[ev.InvokeScheduled] = field(default_factory=list)
+    #: What executes each of *inline*.
+    kinds: list[Kind] = field(default_factory=list)
     children: dict[str, ChildStart] = field(default_factory=dict)
     #: What can be said at once of steps that nobody could execute.
     facts: list[Fact] = field(default_factory=list)
@@ -81,14 +83,13 @@ def _decide(services: Services, orders: Orders, event: ev.InvokeScheduled) -> ev
     if event.queue is not UNSET and event.queue != orders.queue:
         is_here = False  # it is meant for other workers, with other resources, though this may be one of them
     may_queue = event.kind != "operation"
-    tasks = services.app.tasks
-    ordered = [kind_of(tasks.get(one.function_name)) for one in orders.inline]
-    has_room = services.runner.has_room(kind_of(tasks.get(event.function_name)), ordered)
-    has_room = has_room and not services.stopping.is_set()
+    kind = kind_of(services.app.tasks.get(event.function_name))
+    has_room = services.runner.has_room(kind, orders.kinds) and not services.stopping.is_set()
     if may_queue and (event.dispatch == "queued" or not is_here or not has_room):
         return replace(event, dispatch="queued")
     event = replace(event, dispatch="inline")
     orders.inline.append(event)
+    orders.kinds.append(kind)
     return event
 
 
