@@ -11,6 +11,7 @@ import contextlib
 import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator
+from typing import Any
 
 from tidewheel.broker.errors import PoisonMessage
 from tidewheel.broker.protocol import Broker, Delivery
@@ -107,6 +108,8 @@ class Worker:
         self._gate = asyncio.Event()
         self._gate.set()
         self._chores: list[asyncio.Task[None]] = []
+        #: Those of them that wait for the next delivery.
+        self._listening: set[asyncio.Task[Any]] = set()
         #: The queues that have to be consumed, and those that are.
         self._to_hear: frozenset[str] = frozenset()
         self._heard: set[str] = set()
@@ -142,7 +145,7 @@ class Worker:
         """Take nothing new, finish or hand back what is in hand, and leave. Safe to call twice."""
         if self._drained.is_set():
             return
-        self._stopping.set()
+        self._stop_listening()
         self._gate.set()
         grace_s = self.config.grace_s if grace_s is None else grace_s
         with contextlib.suppress(TimeoutError):
@@ -220,27 +223,31 @@ class Worker:
                 self._heard.discard(queue)
 
     async def _receive(self, deliveries: AsyncIterator[Delivery]) -> None:
-        stopping = asyncio.ensure_future(self._stopping.wait())
-        coming: asyncio.Future[Delivery | None] | None = None
-        try:
-            while not self._stopping.is_set():
-                coming = asyncio.ensure_future(anext(deliveries, None))
-                await asyncio.wait([coming, stopping], return_when=asyncio.FIRST_COMPLETED)
-                if not coming.done():
-                    return
-                delivery = coming.result()
-                if delivery is None:
-                    return
-                await self._gate.wait()
-                await self._take(delivery)
-        finally:
-            stopping.cancel()
-            if coming is not None and coming.done():
-                # Whoever is cancelled in the moment it failed has not looked at its error.
-                _ = coming.cancelled() or coming.exception()
-            elif coming is not None:
-                coming.cancel()
-                await asyncio.gather(coming, return_exceptions=True)
+        """Take one delivery after the other, until there are no more or the worker is to stop."""
+        me = asyncio.current_task()
+        assert me is not None
+        while not self._stopping.is_set():
+            self._listening.add(me)
+            try:
+                delivery = await anext(deliveries, None)
+            except asyncio.CancelledError:
+                if self._stopping.is_set() and me.uncancel() == 0:
+                    return  # by ``_stop_listening``, and by nobody else
+                raise
+            finally:
+                self._listening.discard(me)
+            if delivery is None:
+                return
+            await self._gate.wait()
+            await self._take(delivery)
+
+    def _stop_listening(self) -> None:
+        """Interrupt those who wait for a delivery: that costs none. Who has one sees to it first."""
+        if self._stopping.is_set():
+            return  # one who is interrupted twice would take it for the end of everything
+        self._stopping.set()
+        for listener in self._listening:
+            listener.cancel()
 
     async def _take(self, delivery: Delivery) -> None:
         """Begin with one work item; it goes on next to the others."""
