@@ -9,9 +9,10 @@ commit. The choice is recorded on the event.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
+import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
@@ -24,32 +25,27 @@ from tidewheel.workers.services import Services
 
 logger = logging.getLogger("tidewheel.workers")
 
-_CLOSING = (*ev.TERMINAL, ev.ExecutionContinued)
+_CLOSING = frozenset((*ev.TERMINAL, ev.ExecutionContinued))
+_TIMERS = frozenset((ev.TimerScheduled, ev.TimerCancelled))
 
 
-@dataclass(slots=True)
-class Orders:
+class Orders(msgspec.Struct, eq=False):
     """The events to append, and what to do once they are committed."""
 
     #: The run's own.
     queue: str
-    events: list[ev.Event] = field(default_factory=list)
-    inline: list[ev.InvokeScheduled] = field(default_factory=list)
+    events: list[ev.Event] = []
+    inline: list[ev.InvokeScheduled] = []
     #: What executes each of *inline*.
-    kinds: list[Kind] = field(default_factory=list)
-    children: dict[str, ChildStart] = field(default_factory=dict)
+    kinds: list[Kind] = []
+    children: dict[str, ChildStart] = {}
     #: What can be said at once of steps that nobody could execute.
-    facts: list[Fact] = field(default_factory=list)
-
-    @property
-    def ends(self) -> bool:
-        """Whether the run, or a segment of it, is over."""
-        return any(isinstance(event, _CLOSING) for event in self.events)
-
-    @property
-    def continues(self) -> bool:
-        """Whether another segment begins."""
-        return any(isinstance(event, ev.ExecutionContinued) for event in self.events)
+    facts: list[Fact] = []
+    #: Those of *events* that arm or disarm a timer.
+    timers: list[ev.Event] = []
+    #: Whether the run, or a segment of it, is over; and whether another segment begins.
+    ends: bool = False
+    continues: bool = False
 
 
 def give_orders(
@@ -63,11 +59,17 @@ def give_orders(
         services, activation.events
     )
     if refused is not None:
-        orders.events = [refused]
+        orders.events, orders.ends = [refused], True
         return orders
     for event in activation.events:
-        decided = _decide(services, orders, event) if isinstance(event, ev.InvokeScheduled) else event
-        orders.events.append(decided)
+        if isinstance(event, ev.InvokeScheduled):
+            event = _decide(services, orders, event)  # noqa: PLW2901 - what is appended is what was decided
+        elif type(event) in _TIMERS:
+            orders.timers.append(event)
+        elif type(event) in _CLOSING:
+            orders.ends = True
+            orders.continues = orders.continues or isinstance(event, ev.ExecutionContinued)
+        orders.events.append(event)
     return orders
 
 
@@ -124,20 +126,21 @@ def _too_large(services: Services, events: Iterable[ev.Event]) -> ev.ExecutionFa
     """End a run whose code asks for what is too large to journal: nothing of that activation is kept."""
     try:
         for event in events:
-            match event:
-                case ev.InvokeScheduled():
-                    services.limits.check_payload(event.input, f"the input of {event.function_name}")
-                case ev.ExecutionCompleted():
-                    services.limits.check_payload(event.result.ok, "the result of the run")
-                case ev.ExecutionContinued():
-                    services.limits.check_payload(event.input, "the input of the next segment")
-                case ev.StateSet():
-                    services.limits.check_payload(event.value, f"state[{event.key!r}]")
-                case _:
-                    pass
+            measured = _MEASURED.get(type(event))
+            if measured is not None:
+                services.limits.check_payload(*measured(event))
     except InvalidRequest as problem:
         return ev.ExecutionFailed(error=ev.Error(type="PayloadTooLarge", message=str(problem)))
     return None
+
+
+#: What of an event may be too large, and what it is called.
+_MEASURED: Final[dict[type, Callable[[Any], tuple[ev.Json, str]]]] = {
+    ev.InvokeScheduled: lambda event: (event.input, f"the input of {event.function_name}"),
+    ev.ExecutionCompleted: lambda event: (event.result.ok, "the result of the run"),
+    ev.ExecutionContinued: lambda event: (event.input, "the input of the next segment"),
+    ev.StateSet: lambda event: (event.value, f"state[{event.key!r}]"),
+}
 
 
 def _too_long(

@@ -120,11 +120,12 @@ class InlineSteps:
 
     def is_executing_soon(self) -> bool:
         """Tell whether a body is being executed here, or will be in a moment, as after a short pause."""
-        soon = asyncio.get_running_loop().time() + SOON_S
-        return any(
-            doing.body is not None or (doing.timer is not None and doing.timer.when() <= soon)
-            for doing in self._doing.values()
-        )
+        for doing in self._doing.values():
+            if doing.body is not None:
+                return True
+            if doing.timer is not None and doing.timer.when() <= asyncio.get_running_loop().time() + SOON_S:
+                return True
+        return False
 
     # Learning
 
@@ -148,11 +149,13 @@ class InlineSteps:
     def start(self, events: Iterable[ev.InvokeScheduled], execution: Execution, now: dt.datetime) -> None:
         """Begin the first attempt of steps that were just committed."""
         for event in events:
-            known = self._known[event.promise_id] = _Known(event, now)
-            if event.promise_id in execution.abandoned:
+            path = event.promise_id
+            known = self._known[path] = _Known(event, now)
+            if path in execution.abandoned:
                 continue
-            known.call = _closure(execution, event.promise_id)
-            self._begin(event.promise_id, 1)
+            if event.kind == "operation":
+                known.call = _closure(execution, path)
+            self._begin(path, 1)
 
     def not_begun(self, events: Iterable[ev.InvokeScheduled]) -> None:
         """Remember steps that are ours, and that were not begun since the reply of their commit was lost."""
@@ -244,6 +247,10 @@ class InlineSteps:
     def after_commit(self, answer: Appended, facts: Sequence[Fact]) -> None:
         """Follow up on what became of *facts*: begin what was claimed, wait for what is retried."""
         for fact, verdict in zip(facts, answer.verdicts, strict=True):
+            if isinstance(fact, Completed):  # what most are
+                if verdict is Verdict.WRITTEN:
+                    self._known.pop(fact.path, None)
+                continue
             is_repeated = isinstance(fact, Started) and verdict is Verdict.DUPLICATE
             is_claim = isinstance(fact, Started) and (fact.path, fact.attempt) in self._claims
             if isinstance(fact, Started):
@@ -259,8 +266,6 @@ class InlineSteps:
                 if doing is not None:
                     doing.stop()  # it only waited, as after a loss: the journal has its start already
                 self._begin(fact.path, fact.attempt, is_started=True)
-            elif isinstance(fact, Completed):
-                self._known.pop(fact.path, None)
             elif isinstance(fact, Retrying) and fact.retry_at is not None:
                 known = self._known.get(fact.path)
                 if known is not None:
@@ -377,7 +382,9 @@ class InlineSteps:
 
     def drop(self, paths: Collection[str]) -> None:
         """Stop executing what the code gave up on."""
-        for path in [path for path in self._doing if path in paths]:
+        # Either may be long, and this is asked after every commit: go through the shorter one.
+        fewer, more = (self._doing, paths) if len(self._doing) < len(paths) else (paths, self._doing)
+        for path in [path for path in fewer if path in more]:
             self._stop(path)
 
     def stop(self) -> None:

@@ -70,8 +70,9 @@ class Services:
 
     async def append(self, request: Append, *, driving: RunRef | None = None) -> Appended:
         """Write, then publish what the commit owes; not to the run that the caller is *driving* itself."""
-        answer = await self.writer.append(request)
-        if driving is not None:
+        answer = await self.writer.submit(request)
+        if driving is not None and answer.hints:
             answer.hints = [hint for hint in answer.hints if hint.run != driving or hint.path is not None]
-        self.postman.send(publications(answer))
+        if answer.hints or answer.ended:
+            self.postman.send(publications(answer))
         return answer

@@ -12,9 +12,12 @@ dropped (``_forget``) after any append that is not known to be committed.
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Iterable, Sequence
+from typing import Final
+
+import msgspec
 
 from tidewheel.broker.protocol import Delivery
 from tidewheel.journal import events as ev
@@ -51,13 +54,19 @@ STALE_MAX = 50
 PAUSE_MAX_S = 5.0
 
 
-@dataclass(slots=True)
-class Turn:
+#: The facts that may be known already, when somebody else was faster, and their events.
+_SETTLING: Final = (Completed, Fired)
+_SETTLED: Final = (ev.InvokeCompleted, ev.TimerFired)
+
+
+class Turn(msgspec.Struct, eq=False):
     """One activation, as far as it has come."""
 
-    facts: tuple[Fact, ...] = ()
+    facts: tuple[Fact, ...]
+    #: When it was begun, by the store's clock.
+    now: dt.datetime
     activation: Activation | None = None
-    orders: Orders = field(default_factory=lambda: Orders(queue=""))
+    orders: Orders | None = None
     moves: Moves | None = None
     park: Park | None = None
     #: What the store said; None where there was nothing to append.
@@ -184,11 +193,11 @@ class Session:
                 self._on_idle(self)
 
     async def _turn(self) -> None:
-        loaded = await self._load()
+        loaded = await self._load() if self._execution is None or self._must_load else None
         if self._execution is None and loaded is None:
             return
         happened, self._facts = self._facts, []
-        turn = Turn(facts=self._facts_of_turn(happened, loaded))
+        turn = Turn(self._facts_of_turn(happened, loaded), self._services.clock.now())
         try:
             self._show(loaded, turn)
             self._move(turn)
@@ -202,9 +211,7 @@ class Session:
     # Load
 
     async def _load(self) -> Loaded | None:
-        """Read what others wrote; None where the run is not for us, or all that is new happened here."""
-        if self._execution is not None and not self._must_load:
-            return None
+        """Read what others wrote; None where the run is not for us."""
         after = None if self._execution is None else self._seq
         self._must_load = False
         try:
@@ -269,24 +276,16 @@ class Session:
 
     def _facts_of_turn(self, happened: Sequence[Fact], loaded: Loaded | None) -> tuple[Fact, ...]:
         """What happened here since the last turn, and what is to be said of steps that others lost."""
-        facts = list(happened)
+        facts = happened
+        known: Container[str] = () if self._execution is None else self._execution.history.facts
         if loaded is not None:
             self._steps.observe(loaded.entries)
             reported = {fact.path for fact in happened if isinstance(fact, Started | Completed | Retrying)}
-            facts += self._steps.take_over(loaded, self._held, reported)
-        return tuple(fact for fact in facts if not self._is_known(fact, loaded))
-
-    def _is_known(self, fact: Fact, loaded: Loaded | None) -> bool:
-        """Tell whether the journal has what *fact* says: somebody else was faster."""
-        if not isinstance(fact, Completed | Fired):
-            return False
-        if self._execution is not None and fact.path in self._execution.history.facts:
-            return True
-        return loaded is not None and any(
-            isinstance(entry.event, ev.InvokeCompleted | ev.TimerFired)
-            and entry.event.promise_id == fact.path
-            for entry in loaded.entries
-        )
+            facts = [*happened, *self._steps.take_over(loaded, self._held, reported)]
+            if facts:
+                settled = [entry.event for entry in loaded.entries if isinstance(entry.event, _SETTLED)]
+                facts = _without_known(facts, {event.promise_id for event in settled})
+        return tuple(_without_known(facts, known))
 
     def _show(self, loaded: Loaded | None, turn: Turn) -> None:
         """Bring the code's memory up to date. Facts of this turn are shown as if they were committed."""
@@ -297,9 +296,8 @@ class Session:
             self._is_owed_a_turn = loaded.run.wake_at is not None
             self._timers.arm(loaded.timers)
         assert self._execution is not None
-        now = self._services.clock.now()
-        for place, event in enumerate(_shown_events(turn.facts), start=1):
-            self._execution.load([ev.Entry(self._seq + place, now, event)])
+        shown = enumerate(_shown_events(turn.facts), start=self._seq + 1)
+        self._execution.load([ev.Entry(seq, turn.now, event) for seq, event in shown])
 
     def _begin(self, loaded: Loaded) -> Execution:
         definition = self._services.app.workflows[loaded.run.workflow]
@@ -321,18 +319,22 @@ class Session:
         execution = self._execution
         assert execution is not None
         self._must_show = False
-        turn.activation = execution.activate(self._services.clock.now())
-        if self._is_cold or self._abandoned - execution.abandoned.keys():
+        turn.activation = execution.activate(turn.now)
+        abandoned: tuple[str, ...] = ()
+        wanted: tuple[str, ...] = ()
+        if self._abandoned or execution.abandoned:
+            abandoned = tuple(execution.abandoned.keys() - self._abandoned)
+            wanted = tuple(self._abandoned - execution.abandoned.keys())
+        if self._is_cold or wanted:
             self._steps.learn_closures(execution)
             self._is_cold = False
         turn.park = self._parks(execution, turn.activation)
-        if turn.park is None:
-            assert self._queue is not None
-            turn.orders = give_orders(
-                self._services, execution, turn.activation, seq=self._seq, queue=self._queue
-            )
-        abandoned = execution.abandoned.keys()
-        events = turn.orders.events = self._pinned(execution, turn.orders.events)
+        assert self._queue is not None
+        activation = turn.activation if turn.park is None else None
+        orders = turn.orders = give_orders(
+            self._services, execution, activation, seq=self._seq, queue=self._queue
+        )
+        events = orders.events = self._pinned(execution, orders.events)
         turn.moves = Moves(
             expected=self._token,
             token=self._services.chance.bytes() if events else self._token,
@@ -340,9 +342,9 @@ class Session:
             events=events,
             owner=self._services.worker_id,
             message_id=self._held[0].message.message_id if self._held else None,
-            children=turn.orders.children,
-            abandoned=tuple(abandoned - self._abandoned),
-            wanted=tuple(self._abandoned - abandoned),
+            children=orders.children,
+            abandoned=abandoned,
+            wanted=wanted,
         )
 
     def _pinned(self, execution: Execution, events: list[ev.Event]) -> list[ev.Event]:
@@ -383,6 +385,7 @@ class Session:
             return
         assert execution is not None
         assert moves is not None
+        assert orders is not None
         self._steps.after_commit(answer, turn.facts)
         if answer.fate is Fate.ENDED or turn.park is not None:
             self.drop()
@@ -399,12 +402,14 @@ class Session:
             self._stale = 0
             self._is_owed_a_turn = False
             self._token, self._seq = moves.token, answer.last_seq
-            execution.load(answer.landed)
-            self._steps.observe(answer.landed)
-            self._abandoned = set(execution.abandoned)
-            self._steps.drop(execution.abandoned)
+            if answer.landed:
+                execution.load(answer.landed)
+                self._steps.observe(answer.landed)
+            if self._abandoned or execution.abandoned:
+                self._abandoned = set(execution.abandoned)
+                self._steps.drop(execution.abandoned)
             self._steps.start(orders.inline, execution, answer.now)
-            self._timers.follow(orders.events)
+            self._timers.follow(orders.timers)
             self._facts += orders.facts
             self._must_load = self._must_load or bool(moves.wanted)
             moved = turn.activation is not None or bool(answer.landed)
@@ -429,6 +434,8 @@ class Session:
 
         A step that waits long for its next attempt is no reason: many such would leave no room for others.
         """
+        if not self._held:
+            return
         keep = 1 if self._steps.is_executing_soon() else 0  # its message id is the run's ``owner_message``
         done_with = self._held[keep:]
         for delivery in done_with:
@@ -463,10 +470,17 @@ class Session:
         return held
 
 
-def _shown_events(facts: Iterable[Fact]) -> Iterable[ev.Event]:
+def _without_known(facts: Sequence[Fact], known: Container[str]) -> Sequence[Fact]:
+    """Leave out what the journal, which has *known*, says already."""
+    return [fact for fact in facts if not (isinstance(fact, _SETTLING) and fact.path in known)]
+
+
+def _shown_events(facts: Iterable[Fact]) -> list[ev.Event]:
     """The events of *facts* that the code is shown."""
+    shown: list[ev.Event] = []
     for fact in facts:
         if isinstance(fact, Completed):
-            yield ev.InvokeCompleted(promise_id=fact.path, result=fact.result, attempt=fact.attempt)
+            shown.append(ev.InvokeCompleted(promise_id=fact.path, result=fact.result, attempt=fact.attempt))
         elif isinstance(fact, Fired):
-            yield ev.TimerFired(promise_id=fact.path)
+            shown.append(ev.TimerFired(promise_id=fact.path))
+    return shown

@@ -40,11 +40,15 @@ class Writer:
 
     async def append(self, request: Append) -> Appended:
         """Write *request*, in the order of the calls, and return what became of it."""
+        return await self.submit(request)
+
+    def submit(self, request: Append) -> asyncio.Future[Appended]:
+        """Write *request* in its turn; what is returned will say what became of it."""
         answer: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
         self._waiting.append((request, answer))
         if self._flushing is None:
             self._flushing = asyncio.create_task(self._flush(), name="tidewheel-writer")
-        return await answer
+        return answer
 
     async def idle(self) -> None:
         """Return when everything that was asked for has been answered."""
@@ -82,8 +86,10 @@ class Writer:
             return
         self.commits += 1
         self.appends += len(group)
+        self._clock.tell(answers[-1].now)
         for (_, answer), appended in zip(group, answers, strict=True):
-            self._tell(answer, appended)
+            if not answer.done():
+                answer.set_result(appended)
 
     async def _repeat(
         self, request: Append, answer: asyncio.Future[Appended], unknown: CommitUnknown
@@ -103,13 +109,10 @@ class Writer:
             else:
                 self.commits += 1
                 self.appends += 1
-                self._tell(answer, appended)
+                self._clock.tell(appended.now)
+                if not answer.done():
+                    answer.set_result(appended)
                 return
             await asyncio.sleep(REPEAT_FIRST_S * 2**repeat)
         if not answer.done():
             answer.set_exception(unknown)
-
-    def _tell(self, answer: asyncio.Future[Appended], appended: Appended) -> None:
-        self._clock.tell(appended.now)
-        if not answer.done():
-            answer.set_result(appended)
