@@ -127,13 +127,10 @@ class Attempt(msgspec.Struct, kw_only=True):
         return self._seen
 
 
-async def execute(attempt: Attempt, *, bounds: Bounds, pulse: Pulse, threads: Threads) -> ev.Result:
-    """Execute *attempt* and return its result, or the error it failed with."""
-    event, call = attempt.event, attempt.call
-    if call is None:
-        assert attempt.definition is not None
-        call = bound_call(attempt.definition, event.input)
-    body = _call(call, attempt, threads)
+async def execute(attempt: Attempt, *, bounds: Bounds, pulse: Pulse, threads: Threads | None) -> ev.Result:
+    """Execute *attempt*, here if there are no *threads*; return its result, or the error it failed with."""
+    event = attempt.event
+    body = body_of(attempt) if threads is None else _in_thread(attempt, threads)
     return await bounded(event, body, lambda done: result_of(event, done, bounds.limits), bounds, pulse)
 
 
@@ -205,7 +202,11 @@ async def body_of(attempt: Attempt) -> Any:
         raise BodyExited(problem) from problem
 
 
-async def _call(call: Callable[[], Any], attempt: Attempt, threads: Threads) -> Any:
+async def _in_thread(attempt: Attempt, threads: Threads) -> Any:
+    call = attempt.call
+    if call is None:
+        assert attempt.definition is not None
+        call = bound_call(attempt.definition, attempt.event.input)
     enter_task(attempt)
     try:
         return await _value_of(call, threads)

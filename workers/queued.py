@@ -8,7 +8,6 @@ is not held for long: after that the step's row in the store is the lease.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from typing import Any
 
@@ -26,9 +25,9 @@ from tidewheel.store.errors import CommitUnknown, StoreUnavailable
 from tidewheel.store.page import NEAR
 from tidewheel.store.protocol import LoadedStep
 from tidewheel.store.records import RunRef
-from tidewheel.workers.lanes import Place, kind_of
+from tidewheel.workers.lanes import kind_of
 from tidewheel.workers.outcomes import attempt_ended, attempt_stopped
-from tidewheel.workers.runner import Attempt, Committed
+from tidewheel.workers.runner import Attempt, Committed, Room
 from tidewheel.workers.services import Services
 
 logger = logging.getLogger("tidewheel.workers")
@@ -72,16 +71,27 @@ class QueuedStep:
             await self._services.settle(self._delivery.acknowledge())
             return
         definition = self._services.app.tasks[loaded.event.function_name]
-        async with contextlib.AsyncExitStack() as held:
+        room = await self._room_for(definition)
+        if room is None:
+            await self._leave_to_others(loaded)
+        else:
             try:
-                async with asyncio.timeout(ROOM_WAIT_S):
-                    reserved = self._services.runner.reserve(kind_of(definition))
-                    place = await held.enter_async_context(reserved)
-            except TimeoutError:
-                await self._leave_to_others(loaded)
-            else:
-                await self._take(loaded, definition, place)
+                await self._take(loaded, definition, room)
+            finally:
+                room.leave()
         await self._services.settle(self._delivery.acknowledge())
+
+    async def _room_for(self, definition: TaskDefinition) -> Room | None:
+        """Wait for room to execute the step, but not for long."""
+        runner, kind = self._services.runner, kind_of(definition)
+        room = runner.room_at_once(kind)
+        if room is not None:
+            return room
+        try:
+            async with asyncio.timeout(ROOM_WAIT_S):
+                return await runner.room(kind)
+        except TimeoutError:
+            return None
 
     async def _leave_to_others(self, loaded: LoadedStep) -> None:
         """There was no room for long: put the hint at the end of its queue, where others may find it."""
@@ -90,14 +100,14 @@ class QueuedStep:
         # As long as this delivery is in hand, the other does not come here.
         await asyncio.sleep(OTHERS_FIRST_S)
 
-    async def _take(self, loaded: LoadedStep, definition: TaskDefinition, place: Place | None) -> None:
+    async def _take(self, loaded: LoadedStep, definition: TaskDefinition, room: Room) -> None:
         """Claim the step and execute it, now that there is room for it."""
         if not await self._claim():
             return
         hold = asyncio.get_running_loop().call_later(self._services.config.hold_s, self._hold_no_longer)
         try:
             self._executing = loaded.event
-            await self._execute(loaded, definition, place)
+            await self._execute(loaded, definition, room)
         finally:
             hold.cancel()
 
@@ -150,7 +160,7 @@ class QueuedStep:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
-    async def _execute(self, loaded: LoadedStep, definition: TaskDefinition, place: Place | None) -> None:
+    async def _execute(self, loaded: LoadedStep, definition: TaskDefinition, room: Room) -> None:
         step, event = loaded.step, loaded.event
         attempt = Attempt(
             run=self._run,
@@ -164,7 +174,7 @@ class QueuedStep:
             on_beat=self._beat,
         )
         try:
-            result = await self._services.runner.execute_at(place, attempt)
+            result = await self._services.runner.execute_in(room, attempt)
         except Exception as problem:  # noqa: BLE001 - the store refused the step's transaction, say
             result = ev.Result(error=error_of(problem))
         if isinstance(result, Committed):

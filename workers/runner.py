@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import contextvars
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Protocol, TypeAlias
@@ -33,7 +33,7 @@ from tidewheel.workers.task_pool import ProcessFailed, TaskPool
 from tidewheel.workers.task_wire import Call
 from tidewheel.workers.task_wire import Place as TaskPlace
 
-__all__ = ["Attempt", "Committed", "Outcome", "Runner", "Underway"]
+__all__ = ["Attempt", "Committed", "Outcome", "Room", "Runner", "Underway"]
 
 #: Steps that may wait for a slot, per slot, before further ones are given to the queue.
 WAITING_PER_SLOT = 4
@@ -52,6 +52,22 @@ class Committed(msgspec.Struct, frozen=True):
     """A transactional step's result is in the journal already, or was refused there."""
 
     answer: Appended
+
+
+class Room:
+    """A slot, and where it takes one a thread or a process, for one attempt."""
+
+    __slots__ = ("_slots", "place")
+
+    def __init__(self, slots: Slots, place: Place | None = None) -> None:
+        self._slots = slots
+        self.place = place
+
+    def leave(self) -> None:
+        """Let others have it; to be called once."""
+        self._slots.give_back()
+        if self.place is not None:
+            self.place.leave()
 
 
 #: What an attempt comes to: an exception is what kept it from a result, such as a store that refused it.
@@ -96,21 +112,24 @@ class Runner:
             return False
         return self._slots.waiting + len(ordered) < self._waiting_max
 
-    @contextlib.asynccontextmanager
-    async def reserve(self, kind: Kind) -> AsyncIterator[Place | None]:
-        """Wait for a slot, and where it takes one for a thread or a process, and keep them for the block."""
+    def room_at_once(self, kind: Kind) -> Room | None:
+        """Return room for a step that needs only a slot, if one is free; else it is worth waiting for."""
+        if kind in self._lanes or not self._slots.take():
+            return None
+        return Room(self._slots)
+
+    async def room(self, kind: Kind) -> Room:
+        """Wait for a slot, and where it takes one for a thread or a process; whoever gets it leaves it."""
         lane = self._lanes.get(kind)
         # Before the slot: those who wait for a thread must not keep others from theirs.
         place = None if lane is None else await lane.take()
         try:
             await self._slots.wait()
-            try:
-                yield place
-            finally:
-                self._slots.give_back()
-        finally:
+        except BaseException:
             if place is not None:
                 place.leave()
+            raise
+        return Room(self._slots, place)
 
     def begin(self, attempt: Attempt, ended: Callable[[Attempt, Outcome], None]) -> Underway:
         """Execute *attempt* as soon as there is a slot, and call *ended* then; not from in here."""
@@ -133,11 +152,15 @@ class Runner:
     async def execute(self, attempt: Attempt) -> ev.Result | Committed:
         """Wait for a slot and execute *attempt*."""
         attempt.asked_at = asyncio.get_running_loop().time()
-        async with self.reserve(kind_of(attempt.definition, attempt.call)) as place:
-            return await self.execute_at(place, attempt)
+        room = await self.room(kind_of(attempt.definition, attempt.call))
+        try:
+            return await self.execute_in(room, attempt)
+        finally:
+            room.leave()
 
-    async def execute_at(self, place: Place | None, attempt: Attempt) -> ev.Result | Committed:
-        """Execute *attempt* where it was reserved."""
+    async def execute_in(self, room: Room, attempt: Attempt) -> ev.Result | Committed:
+        """Execute *attempt* in the *room* that was taken for it."""
+        place = room.place
         attempt.has_begun = True
         if attempt.waits_too_long():
             return ev.Result(error=start_timed_out(attempt.event))
@@ -166,7 +189,7 @@ class Runner:
     async def _execute(self, attempt: Attempt, place: Place | None) -> ev.Result:
         attempt.loop = asyncio.get_running_loop()
         pulse = attempt.pulse = Pulse(attempt.loop, attempt.on_beat)
-        threads: Threads = self._in_place if place is None else partial(self._in_thread, place)
+        threads: Threads | None = None if place is None else partial(self._in_thread, place)
         return await execute(attempt, bounds=self._bounds(attempt), pulse=pulse, threads=threads)
 
     async def _in_process(
@@ -230,9 +253,6 @@ class Runner:
         work = self._pool.submit(contextvars.copy_context().run, call)
         place.keep_until_done(work)
         return asyncio.wrap_future(work)
-
-    async def _in_place(self, call: Callable[[], Any]) -> Any:
-        return call()
 
 
 def _tell(
