@@ -50,7 +50,7 @@ from tidewheel.store.rows import Rows
 #: Clients that can wait for one run by being told; further ones have to look.
 REPLY_TO_MAX = 100
 #: What may land in a journal without giving the run's code anything to see.
-_UNSEEN = (ev.InvokeStarted, ev.InvokeRetrying, ev.SignalAccepted, ev.SignalRejected)
+UNSEEN = (ev.InvokeStarted, ev.InvokeRetrying, ev.SignalAccepted, ev.SignalRejected)
 
 
 class Ledger:
@@ -229,7 +229,7 @@ class Ledger:
         run = page.run
         if run.ended:
             return
-        unseen = any(not isinstance(entry.event, _UNSEEN) for entry in self._answer.landed)
+        unseen = any(not isinstance(entry.event, UNSEEN) for entry in self._answer.landed)
         continued = ev.ExecutionContinued in map(type, moves.events)
         if unseen or continued or (moves.wanted and self._is_wanted_of_others(page, moves)):
             self._wake(page)

@@ -38,6 +38,7 @@ from tidewheel.store.append import (
     Started,
 )
 from tidewheel.store.errors import CommitUnknown, StoreUnavailable, Unreadable
+from tidewheel.store.ledger import UNSEEN
 from tidewheel.store.protocol import Loaded
 from tidewheel.store.records import RunRef
 from tidewheel.workers import fitting
@@ -405,6 +406,9 @@ class Session:
             if answer.landed:
                 execution.load(answer.landed)
                 self._steps.observe(answer.landed)
+                # The store owes the run a turn for it, until an append says that it was shown: as long as
+                # it does, it takes a hint to be under way and sends no further one.
+                self._is_owed_a_turn = any(not isinstance(entry.event, UNSEEN) for entry in answer.landed)
             if self._abandoned or execution.abandoned:
                 self._abandoned = set(execution.abandoned)
                 self._steps.drop(execution.abandoned)
@@ -413,7 +417,7 @@ class Session:
             self._facts += orders.facts
             self._must_load = self._must_load or bool(moves.wanted)
             moved = turn.activation is not None or bool(answer.landed)
-            self._must_show = moved and execution.runnable()
+            self._must_show = self._is_owed_a_turn or (moved and execution.runnable())
 
     def _count_stale(self) -> None:
         self._stale += 1

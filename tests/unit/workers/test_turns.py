@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
@@ -12,6 +13,7 @@ from tidewheel.broker.message import Message, Publication
 from tidewheel.broker.topology import dead_letter_queue, poison_queue, work_queue
 from tidewheel.journal import events as ev
 from tidewheel.sdk.limits import Limits
+from tidewheel.store.append import Append, Appended
 from tidewheel.workers.config import WorkerConfig
 
 app = App("turns")
@@ -260,3 +262,31 @@ async def test_a_task_that_no_app_has_fails_with_what_to_do(house: House) -> Non
         message = await (await client.start(asks, for_child)).result()
         assert f"has no {what}" in message
         assert "app.include" in message
+
+
+async def test_a_run_hears_of_what_ends_after_others_results_came_between(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No keeper is there to wake it again: once it was shown what came between, it has to say so."""
+    app, append = App("turns"), house.store.append
+
+    @app.task(queue="elsewhere")
+    async def rest(seconds: float) -> float:
+        await asyncio.sleep(seconds)
+        return seconds
+
+    @app.workflow
+    async def rests(ctx: Context) -> float:
+        return sum(await asyncio.gather(*(ctx.invoke(rest, seconds) for seconds in (1.0, 1.125, 1.5))))
+
+    async def append_late(requests: Sequence[Append]) -> list[Appended]:
+        if any(request.moves is not None and not request.moves.events for request in requests):
+            await asyncio.sleep(0.25)  # so that the second result lands after the first was read
+        return await append(requests)
+
+    monkeypatch.setattr(house.store, "append", append_late)
+    await house.worker(app)
+    await house.worker(app, WorkerConfig(queues=("elsewhere",)))
+    handle = await (await house.client()).start(rests)
+
+    assert await handle.result(timeout=10) == 3.625
