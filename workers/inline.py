@@ -38,7 +38,7 @@ from tidewheel.store.protocol import Loaded
 from tidewheel.store.records import RunRef, StepRecord
 from tidewheel.workers.dispatching import not_included
 from tidewheel.workers.fitting import lost_its_owner
-from tidewheel.workers.outcomes import attempt_ended, attempt_lost, attempt_stopped
+from tidewheel.workers.outcomes import attempt_lost, attempt_stopped
 from tidewheel.workers.runner import Attempt, Committed, Outcome, Underway
 from tidewheel.workers.services import Services
 
@@ -333,22 +333,7 @@ class InlineSteps:
         if isinstance(outcome, Exception):  # the store refused the step's transaction, say
             logger.warning("%s of run %s: %s", attempt.event.function_name, self._run.run_id, outcome)
             outcome = ev.Result(error=error_of(outcome))
-        self._happened(self._fact_of(attempt, outcome, known.scheduled_at))
-
-    def _fact_of(self, attempt: Attempt, result: ev.Result, scheduled_at: dt.datetime) -> Fact:
-        if result.error is msgspec.UNSET:
-            return Completed(
-                path=attempt.event.promise_id, attempt=attempt.number, result=result, owner=self._me
-            )
-        return attempt_ended(
-            attempt.event,
-            attempt=attempt.number,
-            result=result,
-            scheduled_at=scheduled_at,
-            now=self._services.clock.now(),
-            jitter=self._services.chance.random(),
-            owner=self._me,
-        )
+        self._happened(self._services.attempt_ended(attempt, outcome, known.scheduled_at))
 
     def _journal_start(self, path: str, doing: Doing) -> None:
         """The attempt has lasted a while: let people see that it was started."""

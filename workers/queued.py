@@ -26,7 +26,7 @@ from tidewheel.store.page import NEAR
 from tidewheel.store.protocol import LoadedStep
 from tidewheel.store.records import RunRef
 from tidewheel.workers.lanes import kind_of
-from tidewheel.workers.outcomes import attempt_ended, attempt_stopped
+from tidewheel.workers.outcomes import attempt_stopped
 from tidewheel.workers.runner import Attempt, Committed, Room
 from tidewheel.workers.services import Services
 
@@ -180,18 +180,7 @@ class QueuedStep:
         if isinstance(result, Committed):
             self._services.postman.send(publications(result.answer))
             return
-        await self._report(
-            step.queue,
-            attempt_ended(
-                event,
-                attempt=attempt.number,
-                result=result,
-                scheduled_at=step.scheduled_at,
-                now=self._services.clock.now(),
-                jitter=self._services.chance.random(),
-                owner=self._services.worker_id,
-            ),
-        )
+        await self._report(step.queue, self._services.attempt_ended(attempt, result, step.scheduled_at))
 
     async def _report(self, queue: str, fact: Fact) -> None:
         """Write the outcome; a result is kept until it can be written."""

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import logging
 from collections.abc import Awaitable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import UNSET
+
 from tidewheel.broker.errors import BrokerUnavailable
 from tidewheel.broker.protocol import Broker
+from tidewheel.journal.events import Result
 from tidewheel.replay.execution import Entropy
 from tidewheel.sdk.app import App
 from tidewheel.sdk.hinting import publications
 from tidewheel.sdk.limits import Limits
-from tidewheel.store.append import Append, Appended
+from tidewheel.store.append import Append, Appended, Completed, Retrying
 from tidewheel.store.protocol import Store
 from tidewheel.store.records import RunRef
+from tidewheel.workers import outcomes
 from tidewheel.workers.clock import StoreClock
 from tidewheel.workers.config import WorkerConfig
 from tidewheel.workers.entropy import SecureEntropy
 from tidewheel.workers.late_starts import LateStarts
 from tidewheel.workers.postman import Postman
-from tidewheel.workers.runner import Runner
+from tidewheel.workers.runner import Attempt, Runner
 from tidewheel.workers.writer import Writer
 
 logger = logging.getLogger("tidewheel.workers")
@@ -60,6 +65,23 @@ class Services:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
         return task
+
+    def attempt_ended(
+        self, attempt: Attempt, result: Result, scheduled_at: dt.datetime
+    ) -> Completed | Retrying:
+        """Return the fact to write for an attempt that was executed here."""
+        event, number, owner = attempt.event, attempt.number, self.worker_id
+        if result.error is UNSET:  # what most come to, and it takes no clock and no chance
+            return Completed(path=event.promise_id, attempt=number, result=result, owner=owner)
+        return outcomes.attempt_ended(
+            event,
+            attempt=number,
+            result=result,
+            scheduled_at=scheduled_at,
+            now=self.clock.now(),
+            jitter=self.chance.random(),
+            owner=owner,
+        )
 
     async def settle(self, saying: Awaitable[None]) -> None:
         """Say what becomes of a delivery. If the broker does not hear it, it delivers again: harmless."""
