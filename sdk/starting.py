@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
-
 from tidewheel.journal.ids import check_name
 from tidewheel.sdk import payload
 from tidewheel.sdk.definitions import WorkflowDefinition, workflow_definition
@@ -37,22 +35,24 @@ def start_of(
         check_name(queue, "queue")
     if isinstance(workflow, str):
         returns: Any = Any
-        start = _named(workflow, args, queue)
+        start = _named(workflow, args, queue, idempotency_key)
     else:
         definition = workflow_definition(workflow)
         returns = definition.hints.returns
-        start = _defined(definition, args, queue)
+        start = _defined(definition, args, queue, idempotency_key)
     limits.check_payload(start.input, f"the input of {start.workflow}")
-    return msgspec.structs.replace(start, idempotency_key=idempotency_key), returns
+    return start, returns
 
 
-def _named(name: str, args: Sequence[Any], queue: str | None) -> Start:
+def _named(name: str, args: Sequence[Any], queue: str | None, key: str | None) -> Start:
     check_name(name, "workflow")
     given = [payload.encode(arg, where=f"input[{place}]") for place, arg in enumerate(args)]
-    return Start(workflow=name, queue=queue or DEFAULT_QUEUE, input=given)
+    return Start(workflow=name, queue=queue or DEFAULT_QUEUE, input=given, idempotency_key=key)
 
 
-def _defined(definition: WorkflowDefinition, args: Sequence[Any], queue: str | None) -> Start:
+def _defined(
+    definition: WorkflowDefinition, args: Sequence[Any], queue: str | None, key: str | None
+) -> Start:
     given = payload.encode_args(definition.hints, args)
     # What cannot be read back as the declared types would fail the run at its first activation.
     payload.decode_args(definition.hints, given)
@@ -62,4 +62,5 @@ def _defined(definition: WorkflowDefinition, args: Sequence[Any], queue: str | N
         digest=definition.digest,
         queue=queue or definition.queue or DEFAULT_QUEUE,
         input=given,
+        idempotency_key=key,
     )
