@@ -6,8 +6,8 @@ happened. Reading one checks it; what is none of these is poison.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
+from os import urandom
 from typing import TypeAlias
 
 import msgspec
@@ -51,7 +51,7 @@ _decode: Callable[[bytes], Item] = msgspec.json.Decoder(Item).decode
 
 def message_of(item: Item) -> Message:
     """Put *item* into a message of its own."""
-    return Message(body=_encode(item), message_id=str(uuid.uuid4()))
+    return Message(body=_encode(item), message_id=urandom(16).hex())
 
 
 def to_queue(item: Item, queue: str) -> Publication:

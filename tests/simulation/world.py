@@ -12,7 +12,6 @@ import logging
 import random
 import traceback
 import types
-import uuid
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -116,7 +115,7 @@ class World:
         self.loop.set_exception_handler(self._on_unhandled)
         self.loop.harness.context.run(EFFECTS.set, self.effects)
         try:
-            with mock.patch.object(work_items, "uuid", _SeededUuids(ids)):
+            with mock.patch.object(work_items, "urandom", ids.randbytes):
                 run(self.loop, self._live())
         except SimulationFailed:
             raise
@@ -325,17 +324,6 @@ class World:
     def _story(self) -> str:
         repeat = f"python -m tests.simulation --seed {self.seed} --steps {self.steps}"
         return "\n".join([*self.lines, "", f"FAILED: {self.failure}", f"Again: {repeat}"])
-
-
-class _SeededUuids:
-    """In place of the module ``uuid``, where message ids are made."""
-
-    def __init__(self, chance: random.Random) -> None:
-        self._chance = chance
-
-    def uuid4(self) -> uuid.UUID:
-        """Return the next id."""
-        return uuid.UUID(int=self._chance.getrandbits(128), version=4)
 
 
 class _ErrorsAreFailures(logging.Handler):
