@@ -8,13 +8,12 @@ Rule 3: a reply only says that looking is worth while. Without any, looks come 0
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 
 from tidewheel.journal import events as ev
 from tidewheel.sdk.connection import Connection
 from tidewheel.sdk.errors import NotFound
-from tidewheel.sdk.replies import LISTEN_TIMEOUT_S
+from tidewheel.sdk.replies import LISTEN_TIMEOUT_S, Told
 from tidewheel.store.append import Append, Await
 from tidewheel.store.errors import StoreUnavailable
 from tidewheel.store.records import RunRecord, RunRef
@@ -50,25 +49,32 @@ class Ending:
         """
         if self._terminal is not None:
             return self._terminal
-        loop = asyncio.get_running_loop()
-        deadline_s = None if limit_s is None else loop.time() + limit_s
-        if limit_s is None or limit_s > 0:
-            await self._connection.replies.listen(LISTEN_TIMEOUT_S if limit_s is None else limit_s)
-        with self._connection.replies.expected(self._run) as told:
-            waits_first = self._is_told and (limit_s is None or limit_s > LOOK_FIRST_S)
-            found = None if waits_first else await self._look()
-            pause_s = LOOK_FIRST_S
-            while found is None:
-                left_s = pause_s if deadline_s is None else min(pause_s, deadline_s - loop.time())
-                if left_s <= 0:
-                    raise TimeoutError(self._still_open(limit_s))
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(left_s):
-                        await told.wait()
-                self._connection.check_usable()
-                found = await self._look_again(told.last_seq)
-                pause_s = min(2 * pause_s, LOOK_MAX_S)
-        self._terminal = found
+        deadline_s = None if limit_s is None else asyncio.get_running_loop().time() + limit_s
+        replies = self._connection.replies
+        if not replies.is_listening and (limit_s is None or limit_s > 0):
+            await replies.listen(LISTEN_TIMEOUT_S if limit_s is None else limit_s)
+        told = replies.expect(self._run)
+        try:
+            self._terminal = await self._wait(told, limit_s, deadline_s)
+        finally:
+            replies.forget(self._run, told)
+        return self._terminal
+
+    async def _wait(self, told: Told, limit_s: float | None, deadline_s: float | None) -> ev.Event:
+        """Look when *told* so, and now and then."""
+        waits_first = self._is_told and (limit_s is None or limit_s > LOOK_FIRST_S)
+        found = None if waits_first else await self._look()
+        pause_s = LOOK_FIRST_S
+        while found is None:
+            left_s = pause_s
+            if deadline_s is not None:
+                left_s = min(left_s, deadline_s - asyncio.get_running_loop().time())
+            if left_s <= 0:
+                raise TimeoutError(self._still_open(limit_s))
+            await told.wait(left_s)
+            self._connection.check_usable()
+            found = await self._look_again(told.last_seq)
+            pause_s = min(2 * pause_s, LOOK_MAX_S)
         return found
 
     async def _look_again(self, last_seq: int) -> ev.Event | None:

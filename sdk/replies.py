@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 from collections import OrderedDict
-from collections.abc import Iterator
 
 from tidewheel.broker.errors import PoisonMessage
 from tidewheel.broker.message import Message
@@ -32,22 +31,40 @@ UNHEARD_MAX = 10_000
 
 
 class Told:
-    """Whether somebody said that a run has ended, and with which event."""
+    """Whether somebody said that a run has ended, and with which event. One waits for it at a time."""
+
+    __slots__ = ("_is_news", "_waiter", "last_seq")
 
     def __init__(self) -> None:
-        self._event = asyncio.Event()
+        self._is_news = False
+        self._waiter: asyncio.Future[None] | None = None
         #: The run's last event, if that was said.
         self.last_seq = -1
 
     def tell(self, last_seq: int) -> None:
         """Wake who waits."""
         self.last_seq = max(self.last_seq, last_seq)
-        self._event.set()
+        self._is_news = True
+        _wake(self._waiter)
 
-    async def wait(self) -> None:
-        """Return when something was said since last time."""
-        await self._event.wait()
-        self._event.clear()
+    async def wait(self, timeout_s: float) -> None:
+        """Return when something was said since last time, or after *timeout_s*."""
+        if not self._is_news:
+            loop = asyncio.get_running_loop()
+            # Not asyncio.timeout: very many wait at a time, and this is a tenth of the work.
+            waiter = self._waiter = loop.create_future()
+            timer = loop.call_later(timeout_s, _wake, waiter)
+            try:
+                await waiter
+            finally:
+                timer.cancel()
+                self._waiter = None
+        self._is_news = False
+
+
+def _wake(waiter: asyncio.Future[None] | None) -> None:
+    if waiter is not None and not waiter.done():
+        waiter.set_result(None)
 
 
 class Replies:
@@ -57,29 +74,29 @@ class Replies:
         self._broker = broker
         self._client = client
         self.queue = reply_queue(client)
-        #: Who waits for which run: each gets an event of its own.
-        self._waiting: dict[RunRef, set[Told]] = {}
+        #: Who waits for which run: each is told by itself.
+        self._waiting: dict[RunRef, list[Told]] = {}
         #: Runs that ended before anybody waited for them, the latest, with their last events.
         self._unheard: OrderedDict[RunRef, int] = OrderedDict()
         self._consumer: asyncio.Task[None] | None = None
         self._tried = asyncio.Event()
         self.is_listening = False
 
-    @contextlib.contextmanager
-    def expected(self, run: RunRef) -> Iterator[Told]:
-        """Give what is told when *run* may have ended, or has been told already."""
+    def expect(self, run: RunRef) -> Told:
+        """Return what is told when *run* may have ended, or has been told already; ``forget`` it after."""
         told = Told()
-        self._waiting.setdefault(run, set()).add(told)
+        self._waiting.setdefault(run, []).append(told)
         last_seq = self._unheard.pop(run, None)
         if last_seq is not None:
             told.tell(last_seq)
-        try:
-            yield told
-        finally:
-            waiting = self._waiting[run]
-            waiting.discard(told)
-            if not waiting:
-                del self._waiting[run]
+        return told
+
+    def forget(self, run: RunRef, told: Told) -> None:
+        """Tell *told* no more."""
+        waiting = self._waiting[run]
+        waiting.remove(told)
+        if not waiting:
+            del self._waiting[run]
 
     async def listen(self, timeout_s: float = LISTEN_TIMEOUT_S) -> bool:
         """Begin to listen, if that was not done; tell whether replies can reach this client by now."""
@@ -132,12 +149,14 @@ class Replies:
             return
         if isinstance(item, RunEnded):
             run = RunRef(item.namespace, item.run_id)
-            for told in self._waiting.get(run, ()):
-                told.tell(item.last_seq)
-            if run not in self._waiting:
-                self._unheard[run] = item.last_seq
-                if len(self._unheard) > UNHEARD_MAX:
-                    self._unheard.popitem(last=False)
+            waiting = self._waiting.get(run)
+            if waiting is not None:
+                for told in waiting:
+                    told.tell(item.last_seq)
+                return
+            self._unheard[run] = item.last_seq
+            if len(self._unheard) > UNHEARD_MAX:
+                self._unheard.popitem(last=False)
 
     def _tell_all(self) -> None:
         for waiting in self._waiting.values():
