@@ -1,7 +1,8 @@
 """What a client and its handles share: the store, the broker, and how a write is made.
 
 A write is committed first and hinted at after. A hint that cannot be published is no error: the
-run's row says that a wake-up is owed, and the keeper publishes it again. There is no thread, no
+run's row says that a wake-up is owed, and the keeper publishes it again. Hints of writes that were answered
+together go together: one message to the broker each, one exchange with it for all. There is no thread, no
 clock but the event loop's and no chance but *token_bytes* in here, so that a simulation can have all three.
 """
 
@@ -11,9 +12,10 @@ import asyncio
 import datetime as dt
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from tidewheel.broker.errors import Unroutable
-from tidewheel.broker.message import Publication, address
+from tidewheel.broker.message import address
 from tidewheel.broker.protocol import Broker
 from tidewheel.broker.topology import is_for_a_client, work_topology
 from tidewheel.journal.errors import InvalidRequest, TidewheelError
@@ -37,7 +39,29 @@ HINT_PAUSE_MAX_S = 5.0
 
 #: Crockford's base 32, in lower case: sorts as the number does, and has no i, l, o, u.
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+#: Two digits of it at a time: half the work.
+_PAIRS = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
 _TIME_DIGITS, _CHANCE_DIGITS = 9, 11
+
+
+class _Group:
+    """Answers whose hints are published together, and who waits for that."""
+
+    __slots__ = ("answers", "waiting")
+
+    def __init__(self) -> None:
+        self.answers: list[Appended] = []
+        self.waiting: list[asyncio.Future[None]] = []
+
+    def release(self, bug: BaseException | None) -> None:
+        """Let everybody go on, or see the *bug*."""
+        for waiter in self.waiting:
+            if waiter.done():
+                continue  # it was cancelled
+            if bug is None:
+                waiter.set_result(None)
+            else:
+                waiter.set_exception(bug)
 
 
 class Connection:
@@ -66,6 +90,9 @@ class Connection:
         self._is_hinting = True
         #: The moment from which hints are worth trying.
         self._hint_from_s = 0.0
+        #: The group that is published next, if there is one, and the tasks of all that are under way.
+        self._gathering: _Group | None = None
+        self._publishing: set[asyncio.Task[None]] = set()
         self._closed = False
 
     def token(self) -> str:
@@ -97,28 +124,57 @@ class Connection:
         """Commit *request*, then wake whom it concerns; say what became of it."""
         self.check_usable()
         answer = await append_for_sure(self.store, request)
-        await self._publish(answer)
+        if answer.hints or answer.ended:
+            await self._hint(answer)
         return answer
 
     async def close(self) -> None:
-        """Stop listening for replies. May be called twice."""
+        """Stop listening for replies; who waits for a hint goes on without. May be called twice."""
         self._closed = True
+        for task in self._publishing:
+            task.cancel()
+        await asyncio.gather(*self._publishing, return_exceptions=True)
         await self.replies.close()
 
     # Hints
 
-    async def _publish(self, answer: Appended) -> None:
-        """Publish what *answer* owes, as far as that can be done; say so once where it cannot."""
-        wanted = publications(answer, own_queue=self.replies.queue)
-        began_s = self._loop.time()
-        if not wanted or began_s < self._hint_from_s:
+    async def _hint(self, answer: Appended) -> None:
+        """Return when what *answer* owes was published, as far as that can be done."""
+        now_s = self._loop.time()
+        if self._closed or now_s < self._hint_from_s:
             return
         if not self._is_hinting:
             # Whoever comes while this one tries again does not wait beside it.
-            self._hint_from_s = began_s + HINT_TIMEOUT_S
+            self._hint_from_s = now_s + HINT_TIMEOUT_S
+        group = self._gathering
+        if group is None:
+            group = self._gathering = _Group()
+            task = self._loop.create_task(self._publish(group), name="tidewheel-hints")
+            self._publishing.add(task)
+            # Not at the task's end in its own code: one that is cancelled before it began has none.
+            task.add_done_callback(partial(self._release, group))
+        # Each has a future of its own: one that is cancelled must not take the others along.
+        done = self._loop.create_future()
+        group.answers.append(answer)
+        group.waiting.append(done)
+        await done
+
+    async def _publish(self, group: _Group) -> None:
+        """Publish what is gathered by now."""
+        self._gathering = None
+        await self._publish_in_time(group.answers)
+
+    def _release(self, group: _Group, task: asyncio.Task[None]) -> None:
+        """Let those go on who wait for *group*."""
+        self._publishing.discard(task)
+        group.release(None if task.cancelled() else task.exception())
+
+    async def _publish_in_time(self, answers: Sequence[Appended]) -> None:
+        """Publish what *answers* owe; say so once where it cannot be done."""
+        began_s = self._loop.time()
         try:
             async with asyncio.timeout(HINT_TIMEOUT_S):
-                await self._publish_or_declare(wanted, sorted({hint.queue for hint in answer.hints}))
+                await self._publish_or_declare(answers)
         except (TidewheelError, TimeoutError) as problem:
             if self._is_hinting:
                 why = str(problem) or f"the broker took longer than {HINT_TIMEOUT_S:g} s"
@@ -134,8 +190,12 @@ class Connection:
             self._hint_from_s = began_s
             self._is_hinting = True
 
-    async def _publish_or_declare(self, wanted: Sequence[Publication], queues: Sequence[str]) -> None:
-        """Publish; where one of *queues* is not there yet, make it, so that the hint waits for a worker."""
+    async def _publish_or_declare(self, answers: Sequence[Appended]) -> None:
+        """Publish; where a work queue is not there yet, make it, so that the hint waits for a worker."""
+        own_queue = self.replies.queue
+        wanted = [one for answer in answers for one in publications(answer, own_queue=own_queue)]
+        if not wanted:
+            return
         try:
             await self.broker.publish(wanted)
         except Unroutable as problem:
@@ -145,6 +205,7 @@ class Connection:
                 if address(publication) in problem.addresses and not is_for_a_client(publication.routing_key)
             ]
             if lost:
+                queues = sorted({hint.queue for answer in answers for hint in answer.hints})
                 await self.broker.declare(work_topology(self.namespace, queues))
                 await self.broker.publish(lost)
 
@@ -175,4 +236,5 @@ async def append_for_sure(store: Store, request: Append) -> Appended:
 
 def _digits(number: int, count: int) -> str:
     """Return the lowest *count* digits of *number* in base 32."""
-    return "".join(_ALPHABET[number >> 5 * place & 31] for place in reversed(range(count)))
+    pairs = [_PAIRS[number >> shift & 1023] for shift in range(5 * (count + count % 2) - 10, -1, -10)]
+    return "".join(pairs)[count % 2 :]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 import logging
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from tests.unit.sdk.twins import Broker, Store, add, plain, ship
 from tidewheel import Client, InvalidRequest
+from tidewheel.broker.message import Publication
 from tidewheel.broker.work_items import RunHint, read_item
 from tidewheel.journal import events as ev
 from tidewheel.sdk.limits import Limits
@@ -195,6 +198,88 @@ async def test_the_hint_waits_where_no_worker_has_been_yet(client: Client, broke
     await client.start(add, 1, queue="tomorrow")
 
     assert await broker.depth("tidewheel.work.tomorrow") == 1
+
+
+async def test_starts_that_are_answered_together_are_hinted_at_together(
+    client: Client, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has a message of its own, and all go to the broker in one exchange."""
+    sizes: list[int] = []
+    publish = broker.publish
+
+    async def count(wanted: Sequence[Publication]) -> None:
+        sizes.append(len(wanted))
+        await publish(wanted)
+
+    monkeypatch.setattr(broker, "publish", count)
+
+    handles = await asyncio.gather(*(client.start(add, number) for number in range(20)))
+
+    hinted = [read_item(published.message) for published in broker.published]
+    assert hinted == [RunHint(namespace="default", run_id=handle.run_id) for handle in handles]
+    assert len(sizes) < len(handles)
+
+
+async def test_one_who_leaves_does_not_take_the_hints_of_others_along(
+    client: Client, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start that is cancelled while its hint is on its way leaves the others waiting for theirs."""
+    goes_on = asyncio.Event()
+    publish = broker.publish
+
+    async def wait(wanted: Sequence[Publication]) -> None:
+        await goes_on.wait()
+        await publish(wanted)
+
+    monkeypatch.setattr(broker, "publish", wait)
+    leaving, staying = (asyncio.create_task(client.start(add, number)) for number in range(2))
+    await asyncio.sleep(0.1)
+    leaving.cancel()
+    await asyncio.sleep(0.1)
+    goes_on.set()
+    await staying
+
+    assert leaving.cancelled()
+    assert len(broker.published) == 2
+
+
+@pytest.mark.parametrize("moments", range(8))
+async def test_closing_a_client_lets_those_go_on_who_wait_for_a_hint(
+    store: Store, broker: Broker, monkeypatch: pytest.MonkeyPatch, moments: int
+) -> None:
+    """Whenever that is: before the hint is sent, while it is on its way, or after the commit alone."""
+
+    async def hang(_: object) -> None:
+        await asyncio.Event().wait()
+
+    client = await Client.connect(store, broker)
+    monkeypatch.setattr(broker, "publish", hang)
+    starting = asyncio.create_task(client.start(add, 1, run_id="s-1"))
+    for _ in range(moments):
+        await asyncio.sleep(0)
+
+    await client.close()
+
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    with contextlib.suppress(InvalidRequest):  # it had not begun
+        await starting
+    assert loop.time() == began_s
+
+
+async def test_a_bug_in_a_hint_is_for_all_to_see_who_wait_for_it(
+    client: Client, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is no trouble of a broker is not hidden."""
+
+    async def stumble(_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(broker, "publish", stumble)
+
+    found = await asyncio.gather(*(client.start(add, number) for number in range(2)), return_exceptions=True)
+
+    assert [type(one) for one in found] == [ZeroDivisionError] * 2
 
 
 async def test_a_store_that_is_down_is_the_callers_to_know(client: Client, store: Store) -> None:
