@@ -28,6 +28,7 @@ Name = Text().with_variant(Text(collation="C"), "postgresql")
 def upgrade() -> None:
     """Make all tables."""
     _runs()
+    _prefer_runs_by_id()
     _events()
     _steps()
     _timers()
@@ -107,6 +108,18 @@ def _runs() -> None:
     op.create_index(
         "tidewheel_runs_parked", "tidewheel_runs", ["namespace", "run_key"], **_partial("parked IS NOT NULL")
     )
+
+
+def _prefer_runs_by_id() -> None:
+    """Make the index of runs' ids the newest.
+
+    Of indexes that cost the same Postgres takes the one made last, and before it has statistics all that
+    begin with the namespace do. Made before the others, this one was not used to find a run by its id: every
+    run of the namespace was read instead, until the table was analyzed.
+    """
+    if op.get_bind().dialect.name == "postgresql":
+        op.drop_constraint("tidewheel_runs_by_id", "tidewheel_runs")
+        op.create_unique_constraint("tidewheel_runs_by_id", "tidewheel_runs", ["namespace", "run_id"])
 
 
 def _events() -> None:

@@ -18,6 +18,7 @@ from tidewheel.journal.errors import InvalidRequest
 from tidewheel.store.errors import SchemaMismatch, StoreUnavailable
 from tidewheel.store.migrations import migrate, schema_status
 from tidewheel.store.opening import open_store
+from tidewheel.store.postgres.config import PostgresConfig
 from tidewheel.store.postgres.store import FUNCTIONS, PostgresStore
 from tidewheel.store.records import RunRef
 from tidewheel.store.revision import NEWEST
@@ -39,6 +40,19 @@ def test_migrating_gives_the_schema(journals: str) -> None:
 
 def _is_ours(name: str | None, kind: str, _parents: object) -> bool:
     return kind != "table" or not (name or "").startswith("tidewheel_events_")
+
+
+@pytest.mark.parametrize("question", ["find", "load", "journal"])
+def test_a_run_is_found_by_its_id_in_a_database_without_statistics(journals: str, question: str) -> None:
+    """Not by reading all runs of its namespace: a new database is not analyzed for its first minutes."""
+    asked = {"namespaces": ["default"], "run_ids": ["r"], "afters": [0], "now": 0}
+    with psycopg.connect(journals, options=PostgresConfig().server_options()) as connection:
+        plan = connection.execute("EXPLAIN " + statements("postgres", "reading")[question], asked)
+
+        lines = [line for (line,) in plan]
+
+    assert [line for line in lines if "tidewheel_runs_by_id" in line]
+    assert not [line for line in lines if "tidewheel_runs_newest" in line]
 
 
 def test_migrating_tells_what_it_did(fresh_postgres: str) -> None:
