@@ -2,7 +2,8 @@
 
 Rule 1: whoever waits is registered before it looks, so an end in between is not missed.
 Rule 2: registering is one write, made once; a start can carry it.
-Rule 3: a reply only says that looking is worth while. Without any, looks come 0.5, 1, 2, ... 10 s apart.
+Rule 3: a reply only says that looking is worth while. Without any, looks come 0.5, 1, 2, ... 10 s apart;
+the first after 2 s where replies can come and many wait, who would keep the store busy by looking.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from tidewheel.store.records import RunRecord, RunRef
 logger = logging.getLogger("tidewheel.client")
 
 LOOK_FIRST_S, LOOK_MAX_S = 0.5, 10.0
+#: When one that is told looks first if more than so many wait beside it.
+CROWDED_LOOK_FIRST_S, CROWD = 2.0, 100
 #: Looks that may fail one after the other before whoever waits is told.
 FAILED_LOOKS_MAX = 5
 
@@ -64,7 +67,9 @@ class Ending:
         """Look when *told* so, and now and then."""
         waits_first = self._is_told and (limit_s is None or limit_s > LOOK_FIRST_S)
         found = None if waits_first else await self._look()
-        pause_s = LOOK_FIRST_S
+        replies = self._connection.replies
+        is_crowded = replies.is_listening and replies.awaited > CROWD
+        pause_s = CROWDED_LOOK_FIRST_S if is_crowded else LOOK_FIRST_S
         while found is None:
             left_s = pause_s
             if deadline_s is not None:

@@ -82,6 +82,11 @@ class Replies:
         self._tried = asyncio.Event()
         self.is_listening = False
 
+    @property
+    def awaited(self) -> int:
+        """How many runs somebody waits for."""
+        return len(self._waiting)
+
     def expect(self, run: RunRef) -> Told:
         """Return what is told when *run* may have ended, or has been told already; ``forget`` it after."""
         told = Told()

@@ -12,6 +12,7 @@ from tests.unit.sdk.twins import Broker, Store, add, complete, move, ship
 from tidewheel import Client, InvalidRequest, NotFound, RunCancelled, RunFailed
 from tidewheel.broker.message import Message, Publication
 from tidewheel.journal import events as ev
+from tidewheel.sdk.ending import CROWD
 from tidewheel.sdk.payload import PayloadError
 from tidewheel.store.append import Append, ChildStart, Park
 from tidewheel.store.errors import StoreUnavailable
@@ -112,6 +113,22 @@ async def test_a_lost_reply_is_found_by_looking(client: Client, store: Store) ->
     assert await waiting == 2
     assert looks == 6
     assert elapsed_s() == pytest.approx(35.5)
+
+
+async def test_many_who_wait_leave_replies_time_to_come(client: Client, store: Store) -> None:
+    """Most of them do not look for two seconds; one whose reply was lost finds its result then."""
+    await client.listen()
+    handles = [await client.start(add, 1, run_id=f"r-{number}") for number in range(CROWD + 50)]
+    waiting = [asyncio.create_task(handle.result()) for handle in handles]
+    await asyncio.sleep(0.6)
+    looks = store.calls["find"]
+    await move(store, handles[-1].run_id, ev.ExecutionCompleted(result=ev.Result(ok=2)))
+
+    assert await waiting[-1] == 2
+    assert looks == CROWD
+    assert elapsed_s() == pytest.approx(2)
+    for each in waiting:
+        each.cancel()
 
 
 async def test_without_a_broker_a_result_is_found_by_looking(
