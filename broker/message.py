@@ -24,11 +24,15 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Publication(msgspec.Struct, frozen=True, kw_only=True):
-    """A message and its address. The empty exchange puts it into the queue named by the routing key."""
+    """A message and its address. The empty exchange puts it into the queue named by the routing key.
+
+    One that is not ``lasting`` need not outlive the broker's process, which then has less to do for it.
+    """
 
     message: Message
     routing_key: str
     exchange: str = ""
+    lasting: bool = True
 
 
 def dead_letter(message: Message, *, reason: str, queue: str) -> Message:

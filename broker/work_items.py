@@ -59,6 +59,14 @@ def to_queue(item: Item, queue: str) -> Publication:
     return Publication(message=message_of(item), routing_key=queue)
 
 
+def to_client(item: RunEnded, queue: str) -> Publication:
+    """Address *item* to the client with this queue of replies.
+
+    It need not last: a client whose broker was away looks at everything it waits for.
+    """
+    return Publication(message=message_of(item), routing_key=queue, lasting=False)
+
+
 def to_workers(item: WorkItem, queue: str) -> Publication:
     """Address *item* to the workers that serve *queue*."""
     return to_queue(item, work_queue(item.namespace, queue))

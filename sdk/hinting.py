@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tidewheel.broker.message import Publication
 from tidewheel.broker.topology import alone_queue, work_queue
-from tidewheel.broker.work_items import RunEnded, RunHint, TaskHint, to_queue, to_workers
+from tidewheel.broker.work_items import RunEnded, RunHint, TaskHint, to_client, to_queue, to_workers
 from tidewheel.store.append import Appended, Hint
 
 
@@ -33,5 +33,5 @@ def publications(appended: Appended, *, own_queue: str | None = None) -> list[Pu
     for ended in appended.ended:
         namespace, run_id = ended.run
         item = RunEnded(namespace=namespace, run_id=run_id, last_seq=ended.last_seq)
-        wanted += [to_queue(item, queue) for queue in ended.reply_to if queue != own_queue]
+        wanted += [to_client(item, queue) for queue in ended.reply_to if queue != own_queue]
     return wanted

@@ -49,6 +49,7 @@ _LONG: Final = struct.Struct(">I")
 _BASIC: Final = 60
 _MANDATORY: Final = 1
 _SHORTSTR_MAX: Final = 255
+_FLEETING: Final = b"\x01"
 _PERSISTENT: Final = b"\x02"
 _CONTENT_TYPE: Final = b"\x18application/octet-stream"
 # Which properties a content header has, by bit, in the order in which they follow.
@@ -114,7 +115,7 @@ def rejection(channel: int, tag: int, *, requeue: bool) -> bytes:
 
 
 class PublicationWriter:
-    """Writes publications for one channel: mandatory and persistent."""
+    """Writes publications for one channel: mandatory, and persistent unless they need not last."""
 
     def __init__(self, channel: int, frame_max: int) -> None:
         self._channel = channel
@@ -130,7 +131,7 @@ class PublicationWriter:
                 self._addresses.clear()
             address = self._addresses[key] = self._address(publication)
         body = publication.message.body
-        header = self._header(publication.message)
+        header = self._header(publication.message, lasting=publication.lasting)
         if len(header) > self._payload_max:
             raise InvalidRequest(
                 f"the headers of message {publication.message.message_id!r} take {len(header)} bytes, "
@@ -159,13 +160,13 @@ class PublicationWriter:
         return FRAME.pack(METHOD, self._channel, len(payload)) + payload + _END
 
     @staticmethod
-    def _header(message: Message) -> bytes:
+    def _header(message: Message, *, lasting: bool) -> bytes:
         flags = _HAS_CONTENT_TYPE | _HAS_DELIVERY_MODE
         parts = [b"", _CONTENT_TYPE]
         if message.headers:
             flags |= _HAS_HEADERS
             parts.append(_table(message.headers))
-        parts.append(_PERSISTENT)
+        parts.append(_PERSISTENT if lasting else _FLEETING)
         if message.expires_s is not None:
             flags |= _HAS_EXPIRATION
             parts.append(shortstr(str(max(0, round(message.expires_s * 1000))), "the expiry"))

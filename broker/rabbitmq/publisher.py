@@ -1,7 +1,8 @@
 """Publishing with confirms: everything is sent at once, up to a bound, and then waited for together.
 
-Each message is mandatory and persistent. The broker answers each with an ack when its queues have it, or
-with a nack; one that no queue takes it returns first. Answers come in any order and for many at a time.
+Each message is mandatory, and persistent unless it need not last. The broker answers each with an ack when
+its queues have it, or with a nack; one that no queue takes it returns first. Answers come in any order and
+for many at a time.
 """
 
 from __future__ import annotations

@@ -33,12 +33,13 @@ def payload(value: frame.FrameTypes) -> bytes:
     return frame.marshal(value, 1)[7:-1]
 
 
+@pytest.mark.parametrize(("lasting", "mode"), [(True, 2), (False, 1)])
 @pytest.mark.parametrize("size", [0, 1, FRAME_MAX - 8, FRAME_MAX - 7, 3 * FRAME_MAX])
-def test_pamqp_reads_what_we_publish(size: int) -> None:
-    """Mandatory and persistent, with id, headers and expiry; the body in pieces that fit."""
+def test_pamqp_reads_what_we_publish(size: int, lasting: bool, mode: int) -> None:
+    """Mandatory, and persistent if it is to last, with id, headers and expiry; the body in fitting pieces."""
     body = random.Random(size).randbytes(size)
     sent = Message(body=body, message_id="one", headers={"ce-type": "Ä", "": "x" * 300}, expires_s=1.5)
-    publication = Publication(message=sent, exchange="events", routing_key="a.b")
+    publication = Publication(message=sent, exchange="events", routing_key="a.b", lasting=lasting)
 
     read = unmarshal(frames.PublicationWriter(7, FRAME_MAX).frames(publication))
 
@@ -48,7 +49,7 @@ def test_pamqp_reads_what_we_publish(size: int) -> None:
     assert (publish.exchange, publish.routing_key, publish.mandatory) == ("events", "a.b", True)
     assert isinstance(header, ContentHeader)
     properties = header.properties
-    assert (header.body_size, properties.delivery_mode, properties.message_id) == (size, 2, "one")
+    assert (header.body_size, properties.delivery_mode, properties.message_id) == (size, mode, "one")
     assert (properties.headers, properties.expiration) == (sent.headers, "1500")
     assert b"".join(piece.value for _, piece in pieces if isinstance(piece, ContentBody)) == body
 

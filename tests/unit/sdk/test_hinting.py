@@ -29,6 +29,7 @@ def test_each_hint_goes_to_the_workers_of_its_queue() -> None:
         ("tidewheel.blue.work.heavy", TaskHint(namespace="blue", run_id="order-42", path="3", attempt=2)),
     ]
     assert len({each.message.message_id for each in wanted}) == 3
+    assert all(each.lasting for each in wanted)
 
 
 def test_whoever_waits_is_told_but_not_by_itself() -> None:
@@ -39,6 +40,7 @@ def test_whoever_waits_is_told_but_not_by_itself() -> None:
 
     assert [each.routing_key for each in everybody] == ["mine", "yours"]
     assert [each.routing_key for each in others] == ["yours"]
+    assert not others[0].lasting
     assert read_item(others[0].message) == RunEnded(namespace="blue", run_id="order-42", last_seq=7)
 
 
