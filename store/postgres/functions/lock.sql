@@ -29,7 +29,7 @@ BEGIN
 
     SELECT array_agg(run.run_key) INTO wanted
       FROM jsonb_to_recordset(asked -> 'runs') AS ask(n text, r text)
-      JOIN tidewheel_runs AS run ON run.namespace = ask.n AND run.run_id = ask.r;
+      CROSS JOIN LATERAL (SELECT * FROM tidewheel_runs WHERE namespace = ask.n AND run_id = ask.r LIMIT 1) AS run;
     IF asked ? 'keys' THEN
         SELECT wanted || array_agg(run.run_key) INTO wanted
           FROM jsonb_to_recordset(asked -> 'keys') AS ask(n text, k text)
@@ -42,11 +42,11 @@ BEGIN
     IF asked ? 'closing' THEN
         SELECT wanted || array_agg(run.parent_key) INTO wanted
           FROM jsonb_to_recordset(asked -> 'closing') AS ask(n text, r text)
-          JOIN tidewheel_runs AS run ON run.namespace = ask.n AND run.run_id = ask.r
+          CROSS JOIN LATERAL (SELECT * FROM tidewheel_runs WHERE namespace = ask.n AND run_id = ask.r LIMIT 1) AS run
          WHERE run.parent_key IS NOT NULL;
         SELECT wanted || array_agg(child.run_key) INTO wanted
           FROM jsonb_to_recordset(asked -> 'closing') AS ask(n text, r text)
-          JOIN tidewheel_runs AS run ON run.namespace = ask.n AND run.run_id = ask.r
+          CROSS JOIN LATERAL (SELECT * FROM tidewheel_runs WHERE namespace = ask.n AND run_id = ask.r LIMIT 1) AS run
           JOIN tidewheel_steps AS step ON step.run_key = run.run_key AND step.kind = 'workflow'
           JOIN tidewheel_runs AS child ON child.namespace = run.namespace
                                       AND child.run_id = split_part(run.run_id, ':', 1) || ':' || step.path;

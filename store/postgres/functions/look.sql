@@ -18,7 +18,7 @@ BEGIN
         SELECT jsonb_agg(to_jsonb(step)) INTO part
           FROM (SELECT step.*
                   FROM jsonb_to_recordset(asked -> 'steps') AS ask(n text, r text, p text)
-                  JOIN tidewheel_runs AS run ON run.namespace = ask.n AND run.run_id = ask.r
+                  CROSS JOIN LATERAL (SELECT * FROM tidewheel_runs WHERE namespace = ask.n AND run_id = ask.r LIMIT 1) AS run
                   JOIN tidewheel_steps AS step ON step.run_key = run.run_key AND step.path = ask.p
                  ORDER BY step.run_key, step.path
                    FOR UPDATE OF step) AS step;
@@ -28,7 +28,7 @@ BEGIN
         SELECT jsonb_agg(to_jsonb(step)) INTO part
           FROM (SELECT step.*
                   FROM jsonb_to_recordset(asked -> 'all_steps') AS ask(n text, r text)
-                  JOIN tidewheel_runs AS run ON run.namespace = ask.n AND run.run_id = ask.r
+                  CROSS JOIN LATERAL (SELECT * FROM tidewheel_runs WHERE namespace = ask.n AND run_id = ask.r LIMIT 1) AS run
                   JOIN tidewheel_steps AS step ON step.run_key = run.run_key
                  ORDER BY step.run_key, step.path
                    FOR UPDATE OF step) AS step;
@@ -37,28 +37,28 @@ BEGIN
     IF asked ? 'timers' THEN
         SELECT jsonb_agg(to_jsonb(timer)) INTO part
           FROM jsonb_to_recordset(asked -> 'timers') AS ask(n text, r text, p text)
-          JOIN tidewheel_runs AS run ON run.namespace = ask.n AND run.run_id = ask.r
+          CROSS JOIN LATERAL (SELECT * FROM tidewheel_runs WHERE namespace = ask.n AND run_id = ask.r LIMIT 1) AS run
           JOIN tidewheel_timers AS timer ON timer.run_key = run.run_key AND timer.path = ask.p;
         found := found || jsonb_build_object('timers', part);
     END IF;
     IF asked ? 'promises' THEN
         SELECT jsonb_agg(to_jsonb(promise)) INTO part
           FROM jsonb_to_recordset(asked -> 'promises') AS ask(n text, r text, p text)
-          JOIN tidewheel_runs AS run ON run.namespace = ask.n AND run.run_id = ask.r
+          CROSS JOIN LATERAL (SELECT * FROM tidewheel_runs WHERE namespace = ask.n AND run_id = ask.r LIMIT 1) AS run
           JOIN tidewheel_promises AS promise ON promise.run_key = run.run_key AND promise.name = ask.p;
         found := found || jsonb_build_object('promises', part);
     END IF;
     IF asked ? 'facts' THEN
         SELECT jsonb_agg(to_jsonb(seen)) INTO part
           FROM jsonb_to_recordset(asked -> 'facts') AS ask(n text, r text, p text)
-          JOIN tidewheel_runs AS run ON run.namespace = ask.n AND run.run_id = ask.r
+          CROSS JOIN LATERAL (SELECT * FROM tidewheel_runs WHERE namespace = ask.n AND run_id = ask.r LIMIT 1) AS run
           JOIN tidewheel_facts_seen AS seen ON seen.run_key = run.run_key AND seen.fact = ask.p;
         found := found || jsonb_build_object('facts', part);
     END IF;
     IF asked ? 'step_ids' THEN
         SELECT jsonb_agg(to_jsonb(used)) INTO part
           FROM jsonb_to_recordset(asked -> 'step_ids') AS ask(n text, r text, p text)
-          JOIN tidewheel_runs AS run ON run.namespace = ask.n AND run.run_id = ask.r
+          CROSS JOIN LATERAL (SELECT * FROM tidewheel_runs WHERE namespace = ask.n AND run_id = ask.r LIMIT 1) AS run
           JOIN tidewheel_step_ids AS used ON used.run_key = run.run_key AND used.step_id = ask.p;
         found := found || jsonb_build_object('step_ids', part);
     END IF;
@@ -67,7 +67,7 @@ BEGIN
                                            event.codec, event.data, event.checksum)
                          ORDER BY event.run_key, event.run_seq) INTO part
           FROM jsonb_to_recordset(asked -> 'events') AS ask(n text, r text, "from" bigint, "to" bigint)
-          JOIN tidewheel_runs AS run ON run.namespace = ask.n AND run.run_id = ask.r
+          CROSS JOIN LATERAL (SELECT * FROM tidewheel_runs WHERE namespace = ask.n AND run_id = ask.r LIMIT 1) AS run
           JOIN tidewheel_events AS event ON event.run_key = run.run_key AND event.run_seq >= ask."from"
                                         AND event.run_seq <= coalesce(ask."to", run.last_seq);
         found := found || jsonb_build_object('events', part);

@@ -13,6 +13,9 @@
 -- which nothing stays open (cleared_keys). An event without a version is of version 1, one without a codec is JSON.
 -- All else is in *written*, as for tidewheel_write_v1, and comes last: what is cleared goes before anything new comes.
 --
+-- Keys are asked for twice, by a join and by ANY: a plan that was made while the tables were small must not go through
+-- all of them later.
+--
 -- Why nobody waits in a circle: nobody waits. What somebody else has makes it stale.
 --
 -- Why it sees what is there: a row that was changed since the statement's snapshot was taken is read again once its
@@ -52,6 +55,7 @@ BEGIN
           FROM (SELECT run.xmin::text AS found, known.mark AS known
                   FROM unnest(known_keys, marks) AS known(key, mark)
                   JOIN tidewheel_runs AS run ON run.run_key = known.key
+                 WHERE run.run_key = ANY (known_keys)
                    FOR UPDATE OF run SKIP LOCKED) AS locked
          WHERE locked.found = locked.known;
         IF stale THEN
@@ -72,7 +76,7 @@ BEGIN
           FROM unnest(moved_keys, moved_phases, moved_last_seqs, moved_tokens, moved_messages, moved_wake_ats,
                       moved_prev_seqs, moved_unkeyed, moved_ended_ats)
             AS moved(key, phase, last_seq, token, message, wake_at, prev_seq, unkeyed, ended_at)
-         WHERE run.run_key = moved.key;
+         WHERE run.run_key = moved.key AND run.run_key = ANY (moved_keys);
     END IF;
     IF cardinality(run_seqs) > 0 THEN
         INSERT INTO tidewheel_events
@@ -96,7 +100,7 @@ BEGIN
     IF cardinality(closed_keys) > 0 THEN
         DELETE FROM tidewheel_steps AS step
          USING unnest(closed_keys, closed_paths) AS closed(key, path)
-         WHERE step.run_key = closed.key AND step.path = closed.path;
+         WHERE step.run_key = closed.key AND step.path = closed.path AND step.run_key = ANY (closed_keys);
     END IF;
     IF cardinality(opened_keys) > 0 THEN
         INSERT INTO tidewheel_steps

@@ -1,4 +1,7 @@
 -- What can be asked without writing. Each statement is one snapshot, so all it reads is as of one moment.
+--
+-- Runs are looked up by LATERAL with a LIMIT, which Postgres cannot turn around: plans are made once per connection,
+-- and one made while the table was small would go through all runs for each that is asked for.
 
 -- name: now
 SELECT tidewheel_now_v1();
@@ -7,13 +10,14 @@ SELECT tidewheel_now_v1();
 -- Runs' rows.
 SELECT ask.place, to_json(run)::text
   FROM unnest(%(namespaces)s::text[], %(run_ids)s::text[]) WITH ORDINALITY AS ask(namespace, run_id, place)
-  JOIN tidewheel_runs AS run ON run.namespace = ask.namespace AND run.run_id = ask.run_id;
+ CROSS JOIN LATERAL (
+       SELECT * FROM tidewheel_runs WHERE namespace = ask.namespace AND run_id = ask.run_id LIMIT 1) AS run;
 
 -- name: load
 -- Runs as activations need them: a run's row, the events of its segment or those after one of them, its open steps
 -- (only the inline ones if it is known already), its timers, who of the steps' owners is alive, and the
 -- transaction that wrote its row last, unless there are steps that were not read.
-SELECT ask.place, to_json(run)::text,
+SELECT ask.place, to_json(run.row)::text,
        (SELECT json_agg(step ORDER BY step.scheduled_seq)
           FROM tidewheel_steps AS step
          WHERE step.run_key = run.run_key
@@ -30,11 +34,15 @@ SELECT ask.place, to_json(run)::text,
        CASE WHEN ask.after IS NULL
               OR NOT EXISTS (SELECT FROM tidewheel_steps AS step
                               WHERE step.run_key = run.run_key AND step.dispatch <> 'inline')
-            THEN run.xmin::text END,
+            THEN run.mark END,
        part.run_seqs, part.ats, part.types, part.versions, part.codecs, part.datas, part.checksums
   FROM unnest(%(namespaces)s::text[], %(run_ids)s::text[], %(afters)s::bigint[])
        WITH ORDINALITY AS ask(namespace, run_id, after, place)
-  JOIN tidewheel_runs AS run ON run.namespace = ask.namespace AND run.run_id = ask.run_id
+ CROSS JOIN LATERAL (
+       SELECT run AS row, run.xmin::text AS mark, run_key, segment_seq, last_seq
+         FROM tidewheel_runs AS run
+        WHERE namespace = ask.namespace AND run_id = ask.run_id
+        LIMIT 1) AS run
  CROSS JOIN LATERAL (
        SELECT array_agg(run_seq) AS run_seqs, array_agg(at) AS ats, array_agg(type) AS types,
               array_agg(version) AS versions, array_agg(codec) AS codecs, array_agg(data) AS datas,
@@ -61,7 +69,11 @@ SELECT ask.place, run.last_seq, part.run_seqs, part.ats, part.types, part.versio
        part.checksums
   FROM unnest(%(namespaces)s::text[], %(run_ids)s::text[], %(afters)s::bigint[])
        WITH ORDINALITY AS ask(namespace, run_id, after, place)
-  JOIN tidewheel_runs AS run ON run.namespace = ask.namespace AND run.run_id = ask.run_id
+ CROSS JOIN LATERAL (
+       SELECT run_key, last_seq
+         FROM tidewheel_runs
+        WHERE namespace = ask.namespace AND run_id = ask.run_id
+        LIMIT 1) AS run
  CROSS JOIN LATERAL (
        SELECT array_agg(run_seq) AS run_seqs, array_agg(at) AS ats, array_agg(type) AS types,
               array_agg(version) AS versions, array_agg(codec) AS codecs, array_agg(data) AS datas,
