@@ -35,8 +35,9 @@ from tidewheel.workers.task_wire import Place as TaskPlace
 
 __all__ = ["Attempt", "Committed", "Outcome", "Room", "Runner", "Underway"]
 
-#: Steps that may wait for a slot, per slot, before further ones are given to the queue.
-WAITING_PER_SLOT = 4
+#: Steps that may wait for a slot, per slot, before further ones are given to the queue. A hop costs more than
+#: a short step, so that a fan-out of some hundred is done here.
+WAITING_PER_SLOT = 8
 #: The pauses while the store of a transactional step is away.
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.2, 5.0
 
