@@ -54,9 +54,11 @@ class Child:
         return self.log.read_text("utf-8") if self.log.exists() else ""
 
     def send(self, number: signal.Signals) -> None:
-        """Send it a signal."""
+        """Send it a signal, if it is there to get it."""
         if not self.ended.done():
-            os.kill(self.pid, number)
+            # It may have ended a moment ago, and whoever started it is about to say so.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
 
 class Nursery:
