@@ -164,6 +164,9 @@ class End(asyncio.Protocol):
         self._due = 0.0
         self.is_black = False
         self.is_closed = False
+        #: Whether the peer sends no more, and whether it was told that nothing more comes.
+        self._heard_all = False
+        self._said_all = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
@@ -197,6 +200,8 @@ class End(asyncio.Protocol):
         self.is_black = self.is_black or weather.is_black
         if not self.is_black:
             self._pass_on(None, weather)
+            self._heard_all = True
+            asyncio.get_running_loop().call_soon(self._close_if_over)
         return True
 
     def connection_lost(self, problem: Exception | None) -> None:
@@ -229,8 +234,15 @@ class End(asyncio.Protocol):
             return
         if data is None:
             self._transport.write_eof()
+            self._said_all = True
+            asyncio.get_running_loop().call_soon(self._close_if_over)
         else:
             self._transport.write(data)
+
+    def _close_if_over(self) -> None:
+        """Let go of a connection that ended in both directions: nothing else would tell of it."""
+        if self._heard_all and self._said_all:
+            self.close()
 
     def finish_into(self, other: End) -> None:
         """What is under way still arrives, and then the end."""

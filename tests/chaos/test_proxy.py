@@ -98,6 +98,19 @@ async def test_in_fair_weather_everything_passes(network: Proxy) -> None:
     assert (counts["accepted"], counts["resets"], counts["cuts"]) == (5, 0, 0)
 
 
+@pytest.mark.parametrize("delay_s", [0.0, 0.02])
+async def test_a_connection_that_ended_in_both_directions_is_let_go(network: Proxy, delay_s: float) -> None:
+    """Or a storm of an hour would keep them all, until there is no room for more."""
+    await network.weather(Weather(delay_s=delay_s))
+    for _ in range(5):
+        async with calling(network) as caller:
+            assert await caller.said(b"word") + await caller.end() == b"word"
+
+    async with asyncio.timeout(10):
+        while (await network.counts())["open"]:  # noqa: ASYNC110 - nothing announces it
+            await asyncio.sleep(0.01)
+
+
 async def test_bytes_are_late_and_in_order(network: Proxy) -> None:
     """A delay counts once in each direction; with jitter nothing overtakes what was sent before."""
     async with calling(network) as caller:
