@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+import select
 import socket
 from collections.abc import AsyncIterator, Awaitable
 from typing import Any, TypeVar
@@ -77,6 +78,9 @@ class Database:
         await self._wait_for_turn(self._writers_turn)
         try:
             lent = self._writers
+            if lent is not None and has_ended(lent.connection):
+                self.generation += 1  # before anything is sent, so that nobody has to ask what became of it
+                await asyncio.shield(lent.invalidate())
             if lent is None or lent.generation != self.generation:
                 await self._dismiss_writers()
                 lent = self._writers = await self._take()
@@ -234,6 +238,18 @@ class _Lent:
     async def give_back(self) -> None:
         """Let the pool have it."""
         await self._pooled.close()
+
+
+def has_ended(connection: psycopg.AsyncConnection[Any]) -> bool:
+    """Tell whether a connection that waits for nothing has been ended by the server, as far as is known here.
+
+    The server has nothing to say to one who asks nothing, but for its end.
+    """
+    if connection.closed:
+        return True
+    waiting = select.poll()
+    waiting.register(connection.fileno(), select.POLLIN)
+    return bool(waiting.poll(0))
 
 
 def hang_up(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> None:
