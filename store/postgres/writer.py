@@ -254,6 +254,8 @@ class Writer:
         asked_s = time.monotonic()
         self._counters.round_trips += 1
         async with self._database.lend_to_writer() as connection:
+            if self._generation != self._database.generation:
+                return False  # it is another connection, maybe to another server
             writing = write_known(connection, known, is_own_clock=self._clock is None)
             is_stale, mark, now_us = await self._exchange_of_commit(connection, writing)
         self._database_clock.learn(now_us, asked_s)
