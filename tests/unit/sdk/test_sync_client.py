@@ -179,11 +179,14 @@ def test_an_interrupt_ends_the_waiting_and_leaves_the_client_usable(twins: Twins
 
     handle = twins.client.start(add, 1)
     twins.client.listen()
+    # Python has no such handler where it was started in the background, with the signal ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     with pytest.raises(KeyboardInterrupt):
         handle.result(timeout=30)
     timer.join()
+    signal.signal(signal.SIGINT, before)
 
     assert handle.status() == "RUNNING"
     assert twins.client._clients.here().call(waiting) == {}
