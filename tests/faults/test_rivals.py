@@ -13,11 +13,11 @@ from tidewheel.sdk.handle import Handle
 from tidewheel.store.append import Append, Signalled
 from tidewheel.store.records import RunRef
 
-RUNS, ROUNDS, HINTS = 6, 8, 100
+RUNS, ROUNDS, HINTS = 6, 32, 400
 
 
 async def told_over_and_over(place: Place) -> None:
-    """Start runs with two workers, and publish the very same hint of each a hundred times."""
+    """Start runs with two workers, and publish the very same hint of each hundreds of times."""
     busy = [await place.client.start(several, f"busy{number}", ROUNDS) for number in range(RUNS)]
     waiting = [
         await place.client.start(signalled, f"wait{number}", ROUNDS, run_id=f"wait{number}")
