@@ -180,7 +180,8 @@ async def _spawn(leash: Leash, theirs: socket.socket) -> asyncio.subprocess.Proc
         str(os.getpid()), str(leash.child_end), str(theirs.fileno()),
         stdin=asyncio.subprocess.DEVNULL,
         pass_fds=(leash.child_end, theirs.fileno()),
-        process_group=0,  # it is killed with all that its task has started
+        # Its own group: it is killed with all that its task has started. (uvloop knows no process_group.)
+        start_new_session=True,
     )  # fmt: skip
 
 
