@@ -11,6 +11,9 @@ from benchmarks import machine
 from benchmarks.systems import TIDEWHEEL, Driver
 from benchmarks.workload import Figure, Measured, Target, Workload
 
+#: How long it may take until all that were started sleep.
+ASLEEP_S_MAX = 600.0
+
 
 def measure(driver: Driver, sizes: Mapping[str, int]) -> Measured:
     """Put them to bed, watch for a while, then wake others all at once."""
@@ -19,6 +22,7 @@ def measure(driver: Driver, sizes: Mapping[str, int]) -> Measured:
     before_mb = sum(map(machine.memory_mb, pids))
     before_bytes = _size(driver.database)
     driver.ask("sleep_long", runs=sizes["asleep"], seconds=86_400)
+    _wait_until_asleep(driver.database, sizes["asleep"])
     time.sleep(sizes["settle_s"])
     after_mb = sum(map(machine.memory_mb, pids))
     with driver.observed() as seen:
@@ -33,6 +37,19 @@ def measure(driver: Driver, sizes: Mapping[str, int]) -> Measured:
     woken = driver.ask("wake", runs=sizes["woken"], seconds=sizes["woken_after_s"])
     found["woken_s"] = sizes["woken"] / woken["seconds"]
     return found
+
+
+def _wait_until_asleep(database: str, count: int) -> None:
+    """Wait until so many runs have their timer: they were only started."""
+    deadline = time.monotonic() + ASLEEP_S_MAX
+    with psycopg.connect(database, autocommit=True) as connection:
+        while time.monotonic() < deadline:
+            row = connection.execute("SELECT count(*) FROM tidewheel_timers").fetchone()
+            assert row is not None
+            if row[0] >= count:
+                return
+            time.sleep(1)
+    raise RuntimeError(f"{count} runs were not asleep after {ASLEEP_S_MAX:g} s")
 
 
 def _size(database: str) -> int:
