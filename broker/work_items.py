@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from os import urandom
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -16,13 +16,20 @@ from tidewheel.broker.errors import PoisonMessage
 from tidewheel.broker.message import Message, Publication
 from tidewheel.broker.topology import work_queue
 
+#: Stands where a message has no JSON of somebody else's.
+NOTHING: Final = msgspec.Raw(b"")
 
-class RunHint(msgspec.Struct, frozen=True, kw_only=True, tag="run", tag_field="kind"):
-    """A run may have something to do; ``alone``: with nothing else in the worker, for it has crashed some."""
+
+class RunHint(msgspec.Struct, frozen=True, kw_only=True, tag="run", tag_field="kind", omit_defaults=True):
+    """A run may have something to do; ``alone``: with nothing else in the worker, for it has crashed some.
+
+    ``sketch`` is the run as it was when this was said, as JSON, for a worker whose store can do with that.
+    """
 
     namespace: str
     run_id: str
     alone: bool = False
+    sketch: msgspec.Raw = NOTHING
 
 
 class TaskHint(msgspec.Struct, frozen=True, kw_only=True, tag="task", tag_field="kind"):
@@ -34,16 +41,23 @@ class TaskHint(msgspec.Struct, frozen=True, kw_only=True, tag="task", tag_field=
     attempt: int
 
 
-class RunEnded(msgspec.Struct, frozen=True, kw_only=True, tag="ended", tag_field="kind"):
-    """A run has ended; whoever asked for its result can read it, as event *last_seq* if that is known."""
+class RunEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A run has ended, with event *last_seq*: the *event*, as JSON, unless it is large or not at hand."""
 
     namespace: str
     run_id: str
     last_seq: int = -1
+    event: msgspec.Raw = NOTHING
+
+
+class RunsEnded(msgspec.Struct, frozen=True, kw_only=True, tag="ended", tag_field="kind"):
+    """Runs have ended; whoever asked for their results can read them, or has them here."""
+
+    runs: list[RunEnded]
 
 
 WorkItem: TypeAlias = RunHint | TaskHint
-Item: TypeAlias = RunHint | TaskHint | RunEnded
+Item: TypeAlias = RunHint | TaskHint | RunsEnded
 
 _encode = msgspec.json.Encoder().encode
 _decode: Callable[[bytes], Item] = msgspec.json.Decoder(Item).decode
@@ -59,7 +73,7 @@ def to_queue(item: Item, queue: str) -> Publication:
     return Publication(message=message_of(item), routing_key=queue)
 
 
-def to_client(item: RunEnded, queue: str) -> Publication:
+def to_client(item: RunsEnded, queue: str) -> Publication:
     """Address *item* to the client with this queue of replies.
 
     It need not last: a client whose broker was away looks at everything it waits for.

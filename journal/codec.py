@@ -1,23 +1,23 @@
 r"""The form in which events are stored, and how old forms are read.
 
-An event is stored as its class name, the version of that class's fields, a
-codec id and bytes: the fields as JSON. JSON text is kept as it was written, so
-``\u0000``, ``-0.0``, ``1e16`` and the order of keys come back as they went in.
+Events that were written together are stored together: a codec id and bytes, which are a JSON list of
+objects, each with its ``type`` and its fields. JSON text is kept as it was written, so ``\u0000``, ``-0.0``,
+``1e16`` and the order of keys come back as they went in.
 
-Rule 1: what a release can write, every later release can read. A changed
-meaning raises the class's number in ``VERSIONS`` and adds the upcaster from the
-number before it; a new field with a default needs neither.
+Rule 1: what a release can write, every later release can read. A changed meaning gives the event class
+another tag (``InvokeStarted.2`` after ``InvokeStarted``) and adds the upcaster from the tag before it; a new
+field with a default needs neither.
 Rule 2: what a release cannot read it refuses by name, and never guesses.
 
-Turning Python values into JSON values is not done here: payloads already are.
-The JSON a person sees (``run journal --json``) is in ``jsonform``.
+Turning Python values into JSON values is not done here: payloads already are. The JSON a person sees
+(``run journal --json``) is in ``jsonform``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -25,62 +25,66 @@ from tidewheel.journal.errors import TidewheelError
 from tidewheel.journal.events import EVENT_TYPES, Event
 
 Fields: TypeAlias = dict[str, Any]
-Upcaster: TypeAlias = Callable[[Fields], Fields]
-
-#: The version in which each event class is written today, by class name.
-VERSIONS: Final[dict[str, int]] = dict.fromkeys(EVENT_TYPES, 1)
-
-#: ``(type, version)`` to the function that turns those fields into the next version's;
-#: fields it cannot read it refuses with ``ValueError``.
-UPCASTERS: Final[dict[tuple[str, int], Upcaster]] = {}
 
 
-class StoredEvent(msgspec.Struct, frozen=True, gc=False):
-    """One event as a store keeps it; ``codec`` says how ``data`` was wrapped."""
+class Upcaster(NamedTuple):
+    """How the fields of an older form become those of the form that *tag* stands for.
 
-    type: str
-    version: int
-    codec: str
-    data: bytes
+    Fields it cannot read it refuses with ``ValueError``.
+    """
+
+    tag: str
+    convert: Callable[[Fields], Fields]
+
+
+#: The class of each tag that is written today.
+TAGS: Final[dict[str, type[Event]]] = {str(cls.__struct_config__.tag): cls for cls in EVENT_TYPES.values()}
+#: The tags that were written by earlier releases.
+UPCASTERS: Final[dict[str, Upcaster]] = {}
 
 
 class UnknownEvent(TidewheelError):
     """A newer release wrote the event. Upgrade the workers; until then the run can wait."""
 
-    def __init__(self, *, type: str, version: int, known: int | None) -> None:
-        what = f"event {type!r}" if known is None else f"version {version} of event {type!r}"
-        newest = "" if known is None else f" (newest known: {known})"
-        super().__init__(f"this release does not know {what}{newest}: upgrade the workers")
-        self.type, self.version, self.known = type, version, known
+    def __init__(self, *, tag: str, place: int) -> None:
+        name = tag.partition(".")[0]
+        known = [one for one in TAGS if one.partition(".")[0] == name]
+        newest = f" (newest known: {known[0]!r})" if known else ""
+        super().__init__(f"this release does not know event {tag!r}{newest}: upgrade the workers")
+        self.tag, self.place = tag, place
 
 
 class UnknownCodec(TidewheelError):
     """The bytes were wrapped by a codec this process was not given. Configure it and retry."""
 
-    def __init__(self, *, type: str, codec: str) -> None:
-        super().__init__(f"event {type!r} was written with codec {codec!r}, which is not configured here")
-        self.type, self.codec = type, codec
+    def __init__(self, codec: str) -> None:
+        super().__init__(f"events were written with codec {codec!r}, which is not configured here")
+        self.codec, self.place = codec, 0
 
 
 class CorruptEvent(TidewheelError):
-    """The stored bytes are not such an event. Retrying cannot help: park the run."""
+    """The stored bytes are not such events. Retrying cannot help: park the run.
 
-    def __init__(self, *, type: str, field: str | None, reason: str) -> None:
-        where = f"event {type!r}" if field is None else f"field {field!r} of event {type!r}"
+    ``place`` is that of the event among those that were stored with it; ``tag`` is None where it has none.
+    """
+
+    def __init__(self, *, place: int, tag: str | None, field: str | None, reason: str) -> None:
+        event = f"event {tag!r}" if tag is not None else "the stored events"
+        where = event if field is None else f"field {field!r} of {event}"
         super().__init__(f"{where} cannot be read: {reason}")
-        self.type, self.field, self.reason = type, field, reason
+        self.place, self.tag, self.field, self.reason = place, tag, field, reason
 
 
 class Codec(Protocol):
     """What may be put around the JSON bytes: compression, encryption.
 
-    The id is stored with every event and must stay readable for as long as the
-    journals live. Bytes that ``decode`` did not make are refused with ``ValueError``.
+    The id is stored with the bytes and must stay readable for as long as the journals live. Bytes that
+    ``decode`` did not make are refused with ``ValueError``.
     """
 
     @property
     def id(self) -> str:
-        """The name stored with each event."""
+        """The name stored with what it wrapped."""
 
     def encode(self, data: bytes, /) -> bytes:
         """Wrap the JSON bytes."""
@@ -107,62 +111,87 @@ PLAIN: Final = PlainJson()
 CODECS: Final[Mapping[str, Codec]] = {PLAIN.id: PLAIN}
 
 _write = msgspec.json.Encoder().encode
-_READERS: Final[dict[str, Callable[[bytes], Event]]] = {
-    name: msgspec.json.Decoder(cls).decode for name, cls in EVENT_TYPES.items()
+#: All in one go, which is what nearly every read needs.
+_read: Final[Callable[[bytes], list[Event]]] = msgspec.json.Decoder(list[Event]).decode
+_read_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_READERS: Final[dict[str, Callable[[bytes | msgspec.Raw], Event]]] = {
+    tag: msgspec.json.Decoder(cls).decode for tag, cls in TAGS.items()
 }
 
 
-def encode(event: Event, codec: Codec = PLAIN) -> StoredEvent:
-    """Return *event* as it is stored, in the newest version of its class."""
-    name = type(event).__name__
-    data = _write(event)
-    if codec is PLAIN:  # the common case, without a call that does nothing
-        return StoredEvent(name, VERSIONS[name], "json", data)
-    return StoredEvent(name, VERSIONS[name], codec.id, codec.encode(data))
+class _Tagged(msgspec.Struct):
+    type: str
 
 
-def decode(stored: StoredEvent, codecs: Mapping[str, Codec] = CODECS) -> Event:
-    """Return the event that was stored, brought up to today's version of its class.
+_read_tag = msgspec.json.Decoder(_Tagged).decode
+#: What decoding hostile bytes raises; bad UTF-8 is a plain ``ValueError``.
+_NOT_READABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 
-    Raises UnknownEvent where a newer release wrote it, UnknownCodec where *codecs*
-    lacks its codec, CorruptEvent where the bytes are not such an event.
+
+def encode(events: Sequence[Event], codec: Codec = PLAIN) -> bytes:
+    """Return *events* as they are stored together, in the newest form of their classes."""
+    data = _write(events)
+    return data if codec is PLAIN else codec.encode(data)
+
+
+def decode(data: bytes, codec: str = PLAIN.id, codecs: Mapping[str, Codec] = CODECS) -> list[Event]:
+    """Return the events that were stored in *data*, brought up to today's form of their classes.
+
+    Raises UnknownEvent where a newer release wrote one, UnknownCodec where *codecs* lacks their codec,
+    CorruptEvent where the bytes are not such events.
     """
-    return read(stored.type, stored.version, stored.codec, stored.data, codecs)
-
-
-def read(name: str, version: int, codec: str, data: bytes, codecs: Mapping[str, Codec] = CODECS) -> Event:
-    """Do as ``decode`` does, given the parts of a stored event: a store has thousands of them as rows."""
-    newest = VERSIONS.get(name)
-    if newest is None or version > newest:
-        raise UnknownEvent(type=name, version=version, known=newest)
+    if codec != "json":
+        data = _unwrapped(codec, data, codecs)
     try:
-        if codec != "json":
-            data = _unwrapped(name, codec, data, codecs)
-        if version == newest:
-            return _READERS[name](data)
-        return msgspec.convert(_upcast(name, version, data), EVENT_TYPES[name])
-    except RecursionError as error:
-        raise CorruptEvent(type=name, field=None, reason="nested too deeply") from error
-    except (msgspec.MsgspecError, ValueError) as error:  # bad UTF-8 is a plain ValueError
-        raise CorruptEvent(type=name, field=_field_of(str(error)), reason=str(error)) from error
+        return _read(data)
+    except _NOT_READABLE:
+        return _read_one_by_one(data)
 
 
-def _unwrapped(name: str, codec_id: str, data: bytes, codecs: Mapping[str, Codec]) -> bytes:
-    """Return the JSON bytes that the event's codec wrapped."""
+def _unwrapped(codec_id: str, data: bytes, codecs: Mapping[str, Codec]) -> bytes:
+    """Return the JSON bytes that a codec wrapped."""
     codec = codecs.get(codec_id)
     if codec is None:
-        raise UnknownCodec(type=name, codec=codec_id)
-    return codec.decode(data)
+        raise UnknownCodec(codec_id)
+    try:
+        return codec.decode(data)
+    except ValueError as error:
+        raise CorruptEvent(place=0, tag=None, field=None, reason=str(error)) from error
 
 
-def _upcast(name: str, stored_version: int, data: bytes) -> Fields:
-    """Return the fields in *data*, taken version by version to the newest."""
-    if stored_version < 1:
-        raise ValueError(f"there is no version {stored_version}")
-    fields = msgspec.json.decode(data, type=Fields)
-    for version in range(stored_version, VERSIONS[name]):
-        fields = UPCASTERS[name, version](fields)
-    return fields
+def _read_one_by_one(data: bytes) -> list[Event]:
+    """Read what was not written in today's form, or find out which of the events cannot be read."""
+    try:
+        raws = _read_list(data)
+    except _NOT_READABLE as error:
+        raise CorruptEvent(place=0, tag=None, field=None, reason=_said(error)) from error
+    return [_read_event(place, raw) for place, raw in enumerate(raws)]
+
+
+def _read_event(place: int, raw: msgspec.Raw) -> Event:
+    tag: str | None = None
+    try:
+        tag = _read_tag(raw).type
+        if tag in UPCASTERS:
+            return _upcast(tag, msgspec.json.decode(raw, type=Fields))
+        if tag in _READERS:
+            return _READERS[tag](raw)
+    except _NOT_READABLE as error:
+        raise CorruptEvent(place=place, tag=tag, field=_field_of(str(error)), reason=_said(error)) from error
+    raise UnknownEvent(tag=tag, place=place)
+
+
+def _upcast(tag: str, fields: Fields) -> Event:
+    """Return the event whose *fields* have the form of *tag*, taken form by form to the newest."""
+    fields.pop("type")
+    while tag in UPCASTERS:
+        tag, convert = UPCASTERS[tag]
+        fields = convert(fields)
+    return msgspec.convert(fields, TAGS[tag])
+
+
+def _said(error: Exception) -> str:
+    return "nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
 def _field_of(message: str) -> str | None:

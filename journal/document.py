@@ -203,18 +203,15 @@ def _published(kind: type[Event]) -> str:
 
 
 def _storage() -> str:
-    versions: defaultdict[int, list[str]] = defaultdict(list)
-    for name, version in codec.VERSIONS.items():
-        versions[version].append(name)
-    rows = ([str(version), listed(names)] for version, names in sorted(versions.items()))
+    """What is written today, and what earlier releases wrote and is still read."""
+    older = listed(codec.UPCASTERS) if codec.UPCASTERS else "none so far"
     return f"""\
 ## Storage
 
-An event is stored as its type, the version of that type's fields, a codec id and bytes. Codec `json`:
-the bytes are the fields as JSON text, kept as written. Older versions are brought up one by one when
-read; a version or type newer than the release is refused, never guessed.
-
-{table(("Version written today", "Types"), rows)}"""
+The events of one append are stored together, in one row: a codec id, bytes and their CRC-32. Codec `json`:
+the bytes are a list of objects as JSON text, kept as written; each has the event's `type` beside its fields.
+A changed meaning gives a type another name, such as `InvokeStarted.2`; older forms are brought up one by one
+when read ({older}). A type that is newer than the release is refused, never guessed."""
 
 
 if __name__ == "__main__":

@@ -93,8 +93,11 @@ class InvokeLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     on_exhausted: Literal["raise", "park"] = "raise"
 
 
-class _Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The base of all events. Do not subclass outside this module."""
+class _Event(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag=True, tag_field="type"):
+    """The base of all events. Do not subclass outside this module.
+
+    Where events of several classes are stored together each says its class, as ``type`` (``codec``).
+    """
 
     # JSON has no cycles, so neither has an event: the garbage collector need not look (``gc=False``).
 

@@ -65,7 +65,7 @@ class _Written(msgspec.Struct):
     run_seq: int
     type: str
     at: dt.datetime | UnsetType
-    data: Event
+    data: dict[str, Any]
 
 
 _LIST = msgspec.json.Decoder(list[msgspec.Raw])
@@ -127,7 +127,9 @@ def canonical(value: object) -> bytes:
 
 def _written(entry: Entry) -> _Written:
     at = UNSET if entry.at is None else entry.at
-    return _Written(entry.run_seq, type(entry.event).__name__, at, entry.event)
+    # The event's own JSON would say its type once more.
+    data = {name: value for name, value in msgspec.structs.asdict(entry.event).items() if value is not UNSET}
+    return _Written(entry.run_seq, type(entry.event).__name__, at, data)
 
 
 def _read_entry(raw: msgspec.Raw) -> Entry | Problem:

@@ -121,6 +121,11 @@ TRANSITIONS: dict[tuple[Phase, type[ev.Event]], Phase] = {
     **{(Phase.RUNNING, kind): Phase.RUNNING for kind in MOVES},
     **CHANGES,
 }
+#: The same, phase by phase: what is legal in each, and what follows.
+NEXT: dict[Phase, dict[type[ev.Event], Phase]] = {
+    phase: {kind: after for (before, kind), after in TRANSITIONS.items() if before is phase}
+    for phase in Phase
+}
 #: The phase a segment opens in, by how the run is admitted.
 OPENS_AS: dict[ev.Admission, Phase] = {
     "now": Phase.RUNNING,

@@ -31,7 +31,7 @@ from tidewheel.journal.ids import CommandId, CommandType, PromiseId
 from tidewheel.replay import ending
 from tidewheel.replay.history import History
 from tidewheel.replay.loop import DeterministicLoop, DurableTimer, Spinning
-from tidewheel.replay.matching import Matcher
+from tidewheel.replay.matching import COMPLETED_BY, Matcher
 from tidewheel.replay.promise import Promise
 from tidewheel.replay.signal_waits import SignalWaits
 from tidewheel.replay.violation import Halted, Violation
@@ -138,6 +138,10 @@ class Execution:
         assert history.started is not None, "a segment begins with ExecutionStarted"
         if self._over or history.terminal is not None:
             return None
+        if self._last_wait is not None and len(history.unshown) == 1 and not history.deliveries:
+            with self.loop:  # the code waits, and one thing has come: nearly always
+                self._carefully(self._show_one, now)
+            return self._result(unfinished=False)
         if history.cancel is not None and self._cancelled_unstarted():
             self._over = True
             return Activation([ev.ExecutionCancelled(reason=history.cancel.reason)])
@@ -266,6 +270,15 @@ class Execution:
             for fact in resume.applied:
                 self._show(fact)
 
+    def _show_one(self, now: dt.datetime) -> None:
+        """Show the one thing that is new."""
+        self.live = True
+        loop, moment = self.loop, now.timestamp()
+        loop.now = max(loop.now, moment)
+        if not self._main_is_over():
+            (fact,) = self.history.unshown
+            self._apply(fact)
+
     def _show_new(self, now: dt.datetime) -> None:
         self.live = True
         unshown = self.history.unshown
@@ -273,10 +286,6 @@ class Execution:
         if not unshown and not due:
             return
         self.loop.now = max(self.loop.now, now.timestamp())
-        if len(unshown) == 1 and not due:  # nearly always
-            if not self._main_is_over():
-                self._apply(next(iter(unshown)))
-            return
         turns: list[tuple[int, Callable[[str], None], str]] = [
             (seq, self._apply, fact) for fact, seq in unshown.items()
         ]
@@ -323,11 +332,12 @@ class Execution:
 
     def _main_is_over(self) -> bool:
         """Tell whether the code has ended: halted, or returned with all its branches at rest."""
-        if self.loop.halted:
-            return True
-        if self._main is None or not self._main.done():
-            return False
-        return not self.loop.open_tasks() or not self._is_waiting()
+        main = self._main
+        if main is not None and not main.done():
+            return self.loop.halted
+        return self.loop.halted or (
+            main is not None and (not self.loop.open_tasks() or not self._is_waiting())
+        )
 
     def _is_waiting(self) -> bool:
         return any(one.awaited() for one in self.pending.values())
@@ -416,9 +426,9 @@ class Execution:
     def _settle(self, promise: Promise | DurableTimer, path: str) -> None:
         type_ = promise.command.type if isinstance(promise, Promise) else CommandType.TIMER
         settled_by = self.history.settled_by.get(path)
-        if settled_by not in _COMPLETED_BY[type_]:
+        if settled_by not in COMPLETED_BY[type_]:  # as a timer that is said to complete a step
             recorded = None if settled_by is None else settled_by.__name__
-            asked = _COMPLETED_BY[type_][0].__name__
+            asked = COMPLETED_BY[type_][0].__name__
             self.matcher.refuse(Violation(f"{type_.value} at {path}", "completed_by", recorded, asked))
         promise.settle(self.history.facts[path])
 
@@ -483,15 +493,3 @@ class Execution:
         """An exception nobody awaited: said once, when it happens live."""
         if self.live:
             logger.error("%s: %s", self.run, context.get("message"), exc_info=context.get("exception"))
-
-
-_STEP = (ev.InvokeCompleted, ev.StepSkipped)
-#: The facts that may complete a command of each type: another would hand the code a wrong-typed value.
-_COMPLETED_BY: dict[CommandType, tuple[type, ...]] = {
-    CommandType.TASK: _STEP,
-    CommandType.CHILD: _STEP,
-    CommandType.OPERATION: _STEP,
-    CommandType.TIMER: (ev.TimerFired,),
-    CommandType.PROMISE: (ev.PromiseResolved,),
-    CommandType.SIGNAL: (ev.SignalReceived,),
-}

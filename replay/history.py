@@ -100,6 +100,13 @@ class History:
         if handler is not None:
             handler(self, entry.event, entry)
 
+    def settle(self, path: str, result: ev.Result, kind: type, seq: int) -> None:
+        """Take in what a promise came to first, by an event of this *kind* at *seq*."""
+        if path not in self.facts:
+            self.facts[path] = result
+            self.settled_by[path] = kind
+            self.unshown[path] = seq
+
     def signal(self, n: int) -> SignalRecord | None:
         """Return the n-th signal wait. Journals that do not number them count by position."""
         if self._signals_by_n is None:
@@ -195,23 +202,11 @@ def _files(type_: CommandType, path_field: str | None) -> Handler:
 
 
 def _settles(history: History, event: Any, entry: ev.Entry) -> None:
-    path = event.promise_id
-    if path not in history.facts:
-        history.facts[path] = event.result
-        history.settled_by[path] = type(event)
-        history.unshown[path] = entry.run_seq
-
-
-def _settle(history: History, event: Any, result: ev.Result, seq: int) -> None:
-    path = event.promise_id
-    if path not in history.facts:
-        history.facts[path] = result
-        history.settled_by[path] = type(event)
-        history.unshown[path] = seq
+    history.settle(event.promise_id, event.result, type(event), entry.run_seq)
 
 
 def _fires(history: History, event: ev.TimerFired, entry: ev.Entry) -> None:
-    _settle(history, event, ev.NOTHING, entry.run_seq)
+    history.settle(event.promise_id, ev.NOTHING, ev.TimerFired, entry.run_seq)
 
 
 def _starts(history: History, event: ev.ExecutionStarted, entry: ev.Entry) -> None:
@@ -259,7 +254,7 @@ def _receives(history: History, event: ev.SignalReceived, entry: ev.Entry) -> No
     else:
         # Its turn is its delivery's: written late, but it took effect in that order.
         took_effect = history._delivered_at.get((event.signal_name, event.delivery_id), entry.run_seq)
-        _settle(history, event, ev.Result(ok=event.payload), took_effect)
+        history.settle(event.promise_id, ev.Result(ok=event.payload), ev.SignalReceived, took_effect)
 
 
 def _cancels(history: History, event: ev.CancelRequested, entry: ev.Entry) -> None:

@@ -15,16 +15,15 @@ and left around each stretch of movement, inside whatever loop the process runs.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import sys
 import weakref
 from asyncio import events
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, Protocol, Self
 
-from tidewheel.replay import guards, steady
+from tidewheel.replay import dropping, guards, steady
 from tidewheel.replay.forbidden import refuse_io
 from tidewheel.replay.violation import Halted
 
@@ -112,6 +111,30 @@ class DurableTimer(asyncio.TimerHandle):
         return not self.cancelled()
 
 
+class Soon(asyncio.Handle):
+    """A callback that runs in its turn. asyncio's own asks the loop whether to remember where it was made."""
+
+    __slots__ = ()
+
+    _callback: Callable[..., object]
+    _args: tuple[Any, ...]
+
+    def __init__(  # asyncio's own is left out on purpose
+        self,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: DeterministicLoop,
+        context: contextvars.Context | None,
+    ) -> None:
+        self._context = contextvars.copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+
+
 class DeterministicLoop(asyncio.AbstractEventLoop):
     """The loop a workflow's code runs on. See the module's rules."""
 
@@ -126,8 +149,10 @@ class DeterministicLoop(asyncio.AbstractEventLoop):
         self._failed: list[weakref.ref[WorkflowTask]] = []
         self._generators: list[AsyncGenerator[Any, Any]] = []
         self._refusals = 0
-        #: The thread that moves the code right now.
+        #: The thread that moves the code right now, the loop it came from, and what was there before.
         self._thread: int | None = None
+        self._outer: asyncio.AbstractEventLoop | None = None
+        self._hooks: Any = None
 
     # Movement
 
@@ -138,11 +163,18 @@ class DeterministicLoop(asyncio.AbstractEventLoop):
             if not ready or self.halted:
                 return
             handle = ready.popleft()
-            if not handle._cancelled:  # noqa: SLF001 - as asyncio's own loop does
-                try:  # noqa: SIM105 - a context manager for each callback is slow
-                    handle._run()  # noqa: SLF001 - as asyncio's own loop does
-                except SystemExit:
-                    pass  # its task has it, for whoever awaits that: workflow code does not end its worker
+            if handle._cancelled:  # noqa: SLF001 - as asyncio's own loop does
+                continue
+            try:
+                # What ``Handle._run`` does, without a call in between.
+                handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]  # noqa: SLF001 - as above
+            except SystemExit:
+                pass  # its task has it, for whoever awaits that: workflow code does not end its worker
+            except KeyboardInterrupt:
+                raise
+            except BaseException as problem:  # noqa: BLE001 - a callback's failure is told, and nobody else's
+                message = f"Exception in callback {handle!r}"
+                self.call_exception_handler({"message": message, "exception": problem, "handle": handle})
         message = (
             f"the code did not come to rest in {TICKS_MAX:,} steps: a loop in it awaits nothing durable "
             "(use `await ctx.sleep(...)` to wait)"
@@ -151,21 +183,24 @@ class DeterministicLoop(asyncio.AbstractEventLoop):
 
     def __enter__(self) -> Self:
         """Become the running loop of this thread, with the guards up."""
+        thread = self._thread = guards.this_thread()
         self._outer = events._get_running_loop()  # noqa: SLF001 - a nested loop has no public door
-        self._hooks = sys.get_asyncgen_hooks()
+        if thread != MANY_MOVEMENTS.thread:
+            self._hooks = sys.get_asyncgen_hooks()
+            sys.set_asyncgen_hooks(_keep_generator, dropping.drop_generator)
+            guards.raise_guards()
         events._set_running_loop(self)  # noqa: SLF001 - a nested loop has no public door
-        sys.set_asyncgen_hooks(self._keep_generator, _drop_generator)
-        guards.raise_guards()
-        self._thread = guards.this_thread()
         return self
 
     def __exit__(self, *_exc: object) -> None:
         """Give the thread back to the loop it came from."""
-        self._thread = None
-        guards.lower_guards()
-        sys.set_asyncgen_hooks(*self._hooks)
         events._set_running_loop(self._outer)  # noqa: SLF001 - a nested loop has no public door
         self._outer = None
+        self._thread = None
+        if self._hooks is not None:
+            guards.lower_guards()
+            sys.set_asyncgen_hooks(*self._hooks)
+            self._hooks = None
 
     def is_current(self) -> bool:
         """Tell whether this thread is moving this loop's code right now."""
@@ -198,7 +233,7 @@ class DeterministicLoop(asyncio.AbstractEventLoop):
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
         """Run *callback* after everything already scheduled."""
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = Soon(callback, args, self, context)
         if self._host is not None:
             self.ready.append(handle)
         return handle
@@ -311,14 +346,16 @@ class DeterministicLoop(asyncio.AbstractEventLoop):
         """The tasks whose failure reached nobody so far, oldest first."""
         self._forget_done()
         found = (one() for one in self._failed)
-        return [task for task in found if task is not None and _unheard(task)]
+        return [task for task in found if task is not None and dropping.is_unheard(task)]
 
     def _forget_done(self) -> None:
         if not self.tasks:
             return
         # A failure that nobody holds says so itself when it is dropped, but one in a cycle would
         # wait for the collector, perhaps until after the run.
-        self._failed += [weakref.ref(task) for task in self.tasks if task.done() and _unheard(task)]
+        self._failed += [
+            weakref.ref(task) for task in self.tasks if task.done() and dropping.is_unheard(task)
+        ]
         self.tasks = [task for task in self.tasks if not task.done()]
 
     def has_open_generators(self) -> bool:
@@ -339,7 +376,7 @@ class DeterministicLoop(asyncio.AbstractEventLoop):
         if is_over and not self.tasks and not self._generators:
             forget()
             return
-        with self, _stubborn_code_unheard():
+        with self, dropping.stubborn_code_unheard():
             self._close_all()
             self.tasks.clear()
             self._generators.clear()
@@ -348,9 +385,9 @@ class DeterministicLoop(asyncio.AbstractEventLoop):
 
     def _close_all(self) -> None:
         for task in self.tasks:
-            _drop_task(task)
+            dropping.drop_task(task)
         for generator in self._generators:
-            _drop_generator(generator)
+            dropping.drop_generator(generator)
 
     def refuse_if_dead(self) -> None:
         """Stop code that goes on after its run was given up; code that will not stop is left suspended."""
@@ -359,58 +396,55 @@ class DeterministicLoop(asyncio.AbstractEventLoop):
             message = "this run's memory was given up here; it goes on from its journal elsewhere"
             raise Halted(message)
 
-    def _keep_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
+    def keep_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
+        """Remember a generator that the code has begun to go through."""
         # Kept until the end of the run: when the garbage collector would finalize it is not repeatable.
         if len(self._generators) % 64 == 63:  # noqa: PLR2004 - a bound on the list, amortised
             self.has_open_generators()
         self._generators.append(generator)
 
 
-@contextlib.contextmanager
-def _stubborn_code_unheard() -> Iterator[None]:
-    hook = sys.unraisablehook
+class ManyMovements:
+    """Does once what entering a loop does, for the many that are entered in this thread within the block.
 
-    def unraisable(problem: sys.UnraisableHookArgs) -> None:
-        if "ignored GeneratorExit" not in str(problem.exc_value):
-            hook(problem)
+    What is refused is refused to workflow code alone, so nobody else in between notices. One thread at a time
+    has this; another that comes meanwhile enters its loops one by one, as it would without.
+    """
 
-    sys.unraisablehook = unraisable
-    try:
-        yield
-    finally:
-        sys.unraisablehook = hook
+    def __init__(self) -> None:
+        self.thread: int | None = None
+        self._depth = 0
+        self._hooks: Any = None
 
+    def __enter__(self) -> None:
+        """Prepare this thread."""
+        thread = guards.this_thread()
+        if self.thread is None:
+            self.thread = thread
+            self._hooks = sys.get_asyncgen_hooks()
+            sys.set_asyncgen_hooks(_keep_generator, dropping.drop_generator)
+            guards.raise_guards()
+        if self.thread == thread:
+            self._depth += 1
 
-def _drop_task(task: WorkflowTask) -> None:
-    task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - dropped on purpose
-    task._log_traceback = False  # noqa: SLF001 - dropped on purpose
-    if task.done():
-        return
-    _close(task.get_coro())
-    # A pending task and what it waits for hold each other: untie them, or only the collector could.
-    waiter = task._fut_waiter  # type: ignore[attr-defined]  # noqa: SLF001 - no public way to untie them
-    if waiter is not None and not isinstance(waiter, asyncio.Task):
-        asyncio.Future.cancel(waiter)
-    for callback, _context in task._callbacks or ():  # noqa: SLF001 - no public way to untie them
-        task.remove_done_callback(callback)
-
-
-def _unheard(task: asyncio.Task[Any]) -> bool:
-    return bool(task._log_traceback)  # noqa: SLF001 - as Future.__del__ does
-
-
-def _close(coro: Any) -> None:
-    with contextlib.suppress(BaseException):  # dead code may raise anything, there is nobody to tell
-        if hasattr(coro, "close"):
-            coro.close()
+    def __exit__(self, *_exc: object) -> None:
+        """Let the thread be as it was."""
+        if self.thread != guards.this_thread():
+            return
+        self._depth -= 1
+        if not self._depth:
+            self.thread = None
+            guards.lower_guards()
+            sys.set_asyncgen_hooks(*self._hooks)
 
 
-def _drop_generator(generator: AsyncGenerator[Any, Any]) -> None:
-    # One that is suspended in an await of its own cannot be closed, only what it awaits.
-    _close(getattr(generator, "ag_await", None))
-    closing = generator.aclose()
-    with contextlib.suppress(BaseException):  # dead code may raise anything, there is nobody to tell
-        closing.send(None)
+MANY_MOVEMENTS = ManyMovements()
+
+
+def _keep_generator(generator: AsyncGenerator[Any, Any]) -> None:
+    loop = events._get_running_loop()  # noqa: SLF001 - the public call raises where there is none
+    if isinstance(loop, DeterministicLoop):
+        loop.keep_generator(generator)
 
 
 refuse_io(DeterministicLoop)  # type: ignore[type-abstract]  # which is what this mends

@@ -29,6 +29,18 @@ _INVOKE_KINDS = (CommandType.TASK, CommandType.CHILD, CommandType.OPERATION)
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 
 
+_STEP = (ev.InvokeCompleted, ev.StepSkipped)
+#: The facts that may complete a command of each type: another would hand the code a wrong-typed value.
+COMPLETED_BY: dict[CommandType, tuple[type, ...]] = {
+    CommandType.TASK: _STEP,
+    CommandType.CHILD: _STEP,
+    CommandType.OPERATION: _STEP,
+    CommandType.TIMER: (ev.TimerFired,),
+    CommandType.PROMISE: (ev.PromiseResolved,),
+    CommandType.SIGNAL: (ev.SignalReceived,),
+}
+
+
 class Matcher:
     """The counters of one execution, set against what its journal recorded."""
 

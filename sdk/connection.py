@@ -193,7 +193,7 @@ class Connection:
     async def _publish_or_declare(self, answers: Sequence[Appended]) -> None:
         """Publish; where a work queue is not there yet, make it, so that the hint waits for a worker."""
         own_queue = self.replies.queue
-        wanted = [one for answer in answers for one in publications(answer, own_queue=own_queue)]
+        wanted = publications(answers, own_queue=own_queue)
         if not wanted:
             return
         try:

@@ -2,8 +2,9 @@
 
 Rule 1: whoever waits is registered before it looks, so an end in between is not missed.
 Rule 2: registering is one write, made once; a start can carry it.
-Rule 3: a reply only says that looking is worth while. Without any, looks come 0.5, 1, 2, ... 10 s apart;
-the first after 2 s where replies can come and many wait, who would keep the store busy by looking.
+Rule 3: a reply has the event that ended the run, or says that looking is worth while. Without any, looks come
+0.5, 1, 2, ... 10 s apart; the first after 2 s where replies can come and many wait, who would keep the store
+busy by looking.
 """
 
 from __future__ import annotations
@@ -78,7 +79,9 @@ class Ending:
                 raise TimeoutError(self._still_open(limit_s))
             await told.wait(left_s)
             self._connection.check_usable()
-            found = await self._look_again(told.last_seq)
+            found = (
+                told.event if isinstance(told.event, ev.TERMINAL) else await self._look_again(told.last_seq)
+            )
             pause_s = min(2 * pause_s, LOOK_MAX_S)
         return found
 

@@ -57,6 +57,12 @@ class Limits(Settings, frozen=True, kw_only=True):
         ),
     ] = 1_000_000
 
+    def is_small(self, data: Json) -> bool:
+        """Tell whether *data* is far below any limit, as far as that can be seen at a glance."""
+        if type(data) is not list:
+            return _is_tiny(data)
+        return len(data) <= _FEW and all(map(_is_tiny, data))
+
     def check_payload(self, data: Json, what: str) -> None:
         """Refuse *data* over the limit for payloads; *what* is how the caller knows it."""
         _refuse_larger(data, self.payload_max_bytes, what, "TIDEWHEEL_PAYLOAD_MAX_BYTES")
@@ -64,6 +70,16 @@ class Limits(Settings, frozen=True, kw_only=True):
     def check_signal(self, data: Json, what: str) -> None:
         """Refuse *data* over the limit for signals."""
         _refuse_larger(data, self.signal_max_bytes, what, "TIDEWHEEL_SIGNAL_MAX_BYTES")
+
+
+#: A list of so many items, which are each so short, is below the least limit whatever is in it.
+_FEW, _SHORT, _MANY = 8, 16, 10**18
+_TINY = frozenset({bool, float, type(None)})
+
+
+def _is_tiny(item: Json) -> bool:
+    kind = type(item)
+    return kind in _TINY or (kind is int and -_MANY < item < _MANY) or (kind is str and len(item) <= _SHORT)
 
 
 def _refuse_larger(data: Json, max_bytes: int, what: str, variable: str) -> None:

@@ -1,7 +1,8 @@
 """How a client is told that a run has ended: one queue, one consumer, any number of waiters.
 
-The queue is made when somebody first waits. A reply is a hint like any other: it says that looking
-is worth while, and who waits looks now and then anyway. So nothing in here ever fails a caller.
+The queue is made when somebody first waits. A reply says that a run has ended, and mostly with which event:
+what was committed, as whoever committed it says. It may be lost like any hint, so who waits looks now and
+then anyway. Nothing in here ever fails a caller.
 """
 
 from __future__ import annotations
@@ -11,12 +12,16 @@ import contextlib
 import logging
 from collections import OrderedDict
 
+import msgspec
+
 from tidewheel.broker.errors import PoisonMessage
 from tidewheel.broker.message import Message
 from tidewheel.broker.protocol import Broker
 from tidewheel.broker.topology import reply_queue, reply_topology
-from tidewheel.broker.work_items import RunEnded, read_item
+from tidewheel.broker.work_items import RunEnded, RunsEnded, read_item
 from tidewheel.journal.errors import TidewheelError
+from tidewheel.journal.events import Event
+from tidewheel.sdk.hinting import event_of
 from tidewheel.store.records import RunRef
 
 logger = logging.getLogger("tidewheel.client")
@@ -33,17 +38,20 @@ UNHEARD_MAX = 10_000
 class Told:
     """Whether somebody said that a run has ended, and with which event. One waits for it at a time."""
 
-    __slots__ = ("_is_news", "_waiter", "last_seq")
+    __slots__ = ("_is_news", "_waiter", "event", "last_seq")
 
     def __init__(self) -> None:
         self._is_news = False
         self._waiter: asyncio.Future[None] | None = None
-        #: The run's last event, if that was said.
+        #: The place of the run's last event, and the event itself, if that was said.
         self.last_seq = -1
+        self.event: Event | None = None
 
-    def tell(self, last_seq: int) -> None:
+    def tell(self, last_seq: int, event: Event | None = None) -> None:
         """Wake who waits."""
-        self.last_seq = max(self.last_seq, last_seq)
+        if last_seq >= self.last_seq:
+            self.last_seq = last_seq
+            self.event = event or self.event
         self._is_news = True
         _wake(self._waiter)
 
@@ -77,7 +85,7 @@ class Replies:
         #: Who waits for which run: each is told by itself.
         self._waiting: dict[RunRef, list[Told]] = {}
         #: Runs that ended before anybody waited for them, the latest, with their last events.
-        self._unheard: OrderedDict[RunRef, int] = OrderedDict()
+        self._unheard: OrderedDict[RunRef, RunEnded] = OrderedDict()
         self._consumer: asyncio.Task[None] | None = None
         self._tried = asyncio.Event()
         self.is_listening = False
@@ -91,9 +99,9 @@ class Replies:
         """Return what is told when *run* may have ended, or has been told already; ``forget`` it after."""
         told = Told()
         self._waiting.setdefault(run, []).append(told)
-        last_seq = self._unheard.pop(run, None)
-        if last_seq is not None:
-            told.tell(last_seq)
+        ended = self._unheard.pop(run, None)
+        if ended is not None:
+            told.tell(ended.last_seq, event_of(ended))
         return told
 
     def forget(self, run: RunRef, told: Told) -> None:
@@ -149,19 +157,23 @@ class Replies:
     def _take(self, message: Message) -> None:
         try:
             item = read_item(message)
-        except PoisonMessage as problem:
+            if isinstance(item, RunsEnded):
+                for ended in item.runs:
+                    self._hear(ended)
+        except (PoisonMessage, msgspec.MsgspecError) as problem:
             logger.warning("a reply that says nothing was dropped: %s", problem)
-            return
-        if isinstance(item, RunEnded):
-            run = RunRef(item.namespace, item.run_id)
-            waiting = self._waiting.get(run)
-            if waiting is not None:
-                for told in waiting:
-                    told.tell(item.last_seq)
-                return
-            self._unheard[run] = item.last_seq
+
+    def _hear(self, ended: RunEnded) -> None:
+        run = RunRef(ended.namespace, ended.run_id)
+        waiting = self._waiting.get(run)
+        if waiting is None:
+            self._unheard[run] = ended
             if len(self._unheard) > UNHEARD_MAX:
                 self._unheard.popitem(last=False)
+            return
+        event = event_of(ended)
+        for told in waiting:
+            told.tell(ended.last_seq, event)
 
     def _tell_all(self) -> None:
         for waiting in self._waiting.values():

@@ -37,6 +37,15 @@ class PostgresSettings(Settings, frozen=True, kw_only=True):
             most=3_600.0,
         ),
     ] = 2.0
+    batch: Annotated[
+        int,
+        Key(
+            "TIDEWHEEL_BATCH",
+            "Writes of a process that share a transaction, where so many wait; 1: none do.",
+            least=1,
+            most=1_000,
+        ),
+    ] = 100
     remembered: Annotated[
         int,
         Key(
@@ -67,5 +76,6 @@ class PostgresSettings(Settings, frozen=True, kw_only=True):
             lock_timeout_s=self.lock_timeout_s,
             exchange_timeout_s=self.statement_timeout_s + 2.0,
             partition_days=self.partition_days,
+            group_max=self.batch,
             remembered_max=self.remembered,
         )

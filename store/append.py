@@ -211,22 +211,29 @@ class Fate(enum.Enum):
     ENDED = "ended"
 
 
-class Hint(msgspec.Struct, frozen=True, kw_only=True):
-    """Whom to wake after the commit: a run, or with a path the workers of a step's queue."""
+class Hint(msgspec.Struct, kw_only=True):
+    """Whom to wake after the commit: a run, or with a path the workers of a step's queue.
+
+    ``sketch`` is the run as it was written, for whoever follows the hint at once (``Store.sketched``);
+    ``times`` says how often the keeper came upon it before.
+    """
 
     run: RunRef
     queue: str
     path: str | None = None
     attempt: int = 0
     alone: bool = False
+    sketch: bytes | None = None
+    times: int = 0
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that has ended, with its last event, and who waits for it."""
+    """A run that has ended, with its last event, as far as that is at hand, and who waits for it."""
 
     run: RunRef
     last_seq: int
     reply_to: tuple[str, ...]
+    event: Event | None = None
 
 
 class Appended(msgspec.Struct, kw_only=True):

@@ -31,11 +31,11 @@ from tidewheel.store.records import StepRecord
 
 def write_fact(page: Page, fact: Fact) -> Verdict:
     """Write *fact* if it may be, and say what became of it."""
+    if page.run.ended_at is None:
+        return _RULES[type(fact)](page, fact)
     if isinstance(fact, Signalled | Resolved) and page.rows.is_known(page.run.key, fact.key):
-        return Verdict.DUPLICATE  # also after the run's end: its sender asks again what became of it
-    if page.run.ended:
-        return Verdict.ENDED
-    return _RULES[type(fact)](page, fact)
+        return Verdict.DUPLICATE  # its sender asks again what became of it
+    return Verdict.ENDED
 
 
 def is_current(step: StepRecord, fact: Completed | Retrying) -> bool:
@@ -59,7 +59,7 @@ def _started(page: Page, fact: Started) -> Verdict:
     if step.owner not in (None, fact.owner):
         return Verdict.LATE
     step.owner = fact.owner
-    page.write(ev.InvokeStarted(promise_id=fact.path, attempt=fact.attempt))
+    page.write(ev.InvokeStarted(promise_id=fact.path, attempt=fact.attempt), step)
     return Verdict.WRITTEN
 
 
@@ -68,8 +68,8 @@ def _completed(page: Page, fact: Completed) -> Verdict:
     if step is None or not is_current(step, fact):
         return Verdict.LATE
     if step.state != "started":
-        page.write(ev.InvokeStarted(promise_id=fact.path, attempt=fact.attempt))
-    page.write(ev.InvokeCompleted(promise_id=fact.path, result=fact.result, attempt=fact.attempt))
+        page.write(ev.InvokeStarted(promise_id=fact.path, attempt=fact.attempt), step)
+    page.write(ev.InvokeCompleted(promise_id=fact.path, result=fact.result, attempt=fact.attempt), step)
     return Verdict.WRITTEN
 
 
@@ -78,12 +78,13 @@ def _retrying(page: Page, fact: Retrying) -> Verdict:
     if step is None or not is_current(step, fact):
         return Verdict.LATE
     if step.state != "started":
-        page.write(ev.InvokeStarted(promise_id=fact.path, attempt=fact.attempt))
+        page.write(ev.InvokeStarted(promise_id=fact.path, attempt=fact.attempt), step)
     step.owner = fact.next_owner
     page.write(
         ev.InvokeRetrying(
             promise_id=fact.path, failed_attempt=fact.attempt, error=fact.error, retry_at=fact.retry_at
-        )
+        ),
+        step,
     )
     return Verdict.WRITTEN
 
@@ -94,7 +95,8 @@ def _released(page: Page, fact: Released) -> Verdict:
         return Verdict.LATE
     step.owner = None
     if not step.abandoned and step.state != "parked":
-        step.due_at, step.hints = page.now, 0
+        step.hints = 0
+        page.set_due(step, page.now)
     return Verdict.WRITTEN
 
 
@@ -104,7 +106,7 @@ def _beat(page: Page, fact: Beat) -> Verdict:
         return Verdict.LATE
     if fact.details is not None:
         step.beat = fact.details
-    step.due_at = due_at(step, page.now)
+    page.set_due(step, due_at(step, page.now))
     return Verdict.WRITTEN
 
 
@@ -116,6 +118,8 @@ def _fired(page: Page, fact: Fired) -> Verdict:
 
 
 def _signalled(page: Page, fact: Signalled) -> Verdict:
+    if page.rows.is_known(page.run.key, fact.key):
+        return Verdict.DUPLICATE
     page.rows.remember(page.run.key, fact.key)
     delivery = page.run.deliveries + 1
     page.write(ev.SignalDelivered(signal_name=fact.name, payload=fact.payload, delivery_id=delivery))
@@ -130,6 +134,8 @@ def _cancelled(page: Page, fact: Cancelled) -> Verdict:
 
 
 def _resolved(page: Page, fact: Resolved) -> Verdict:
+    if page.rows.is_known(page.run.key, fact.key):
+        return Verdict.DUPLICATE
     promise = page.rows.promise(page.run.key, fact.name)
     if promise is None:
         return Verdict.UNKNOWN

@@ -65,6 +65,12 @@ class Ledger:
         self._touched: list[Page] = []
         self._answer = Appended(run=RunRef("", ""), now=now)
 
+    def go_on(self, now: dt.datetime) -> None:
+        """The next appends happen *now*; the runs are as this ledger left them."""
+        self._now = now
+        for page in self._pages.values():
+            page.now = now
+
     def append(self, request: Append) -> Appended:
         """Do what *request* asks, as far as it may be done, and say what became of it."""
         self._answer = Appended(run=request.run, now=self._now)
@@ -77,25 +83,32 @@ class Ledger:
             self._answer.verdicts = [Verdict.UNKNOWN] * len(request.facts)
             self._answer.fate = None if request.moves is None else Fate.STALE
             return self._answer
-        seq_before = page.run.last_seq
-        self._answer.verdicts = [write_fact(page, fact) for fact in request.facts]
-        if not page.run.token:
-            self._cancel_unstarted(page, request.facts)
+        answer, run, facts = self._answer, page.run, request.facts
+        seq_before = run.last_seq
+        if facts:
+            answer.verdicts = [write_fact(page, fact) for fact in facts]
+            if not run.token:
+                self._cancel_unstarted(page, facts)
         if request.moves is not None:
-            self._answer.fate = self._move(page, request.moves, seq_before)
-        shown = self._answer.fate is Fate.COMMITTED
-        if not shown and any(
-            isinstance(fact, WAKING) and verdict is Verdict.WRITTEN
-            for fact, verdict in zip(request.facts, self._answer.verdicts, strict=True)
-        ):
-            self._wake(page)
-        if Verdict.DUPLICATE in self._answer.verdicts:
-            self._repeat_hint(page)
+            answer.fate = self._move(page, request.moves, seq_before)
+        if facts and answer.fate is not Fate.COMMITTED:
+            self._wake_for(page, facts)
         if request.mark is not None:
             self._mark(page, request)
-        self._answer.last_seq = page.run.last_seq
+        answer.last_seq = run.last_seq
         self._flush()
-        return self._answer
+        return answer
+
+    def _wake_for(self, page: Page, facts: Sequence[Fact]) -> None:
+        """Owe the run a turn for *facts* that no moves have seen, or say again that it is owed one."""
+        verdicts = self._answer.verdicts
+        if any(
+            isinstance(fact, WAKING) and verdict is Verdict.WRITTEN
+            for fact, verdict in zip(facts, verdicts, strict=True)
+        ):
+            self._wake(page)
+        if Verdict.DUPLICATE in verdicts:
+            self._repeat_hint(page)
 
     def _flush(self) -> None:
         """Put all rows back: the next append of the transaction may ask for them."""
@@ -180,14 +193,15 @@ class Ledger:
                 return Fate.STALE  # what landed would be left behind in the old segment
             self._answer.landed = self._rows.entries(run.key, moves.base_seq + 1, seq_before)
         run.strikes = 0
-        if moves.events:
-            self._commit(page, moves)
-        self._follow_abandonment(page, moves)
-        self._settle_wake(page, moves)
+        continues = self._commit(page, moves) if moves.events else False
+        if moves.abandoned or moves.wanted:
+            self._follow_abandonment(page, moves)
+        self._settle_wake(page, moves, continues=continues)
         return Fate.COMMITTED
 
-    def _commit(self, page: Page, moves: Moves) -> None:
-        run = page.run
+    def _commit(self, page: Page, moves: Moves) -> bool:
+        """Write the moves' events, and what follows from them; tell whether another segment begins."""
+        run, continues = page.run, False
         run.token = moves.token
         run.parked, run.parked_reason = None, None
         page.owner = moves.owner
@@ -201,6 +215,7 @@ class Ledger:
                 if step.owner is not None:
                     run.owner_message = moves.message_id
             elif type(event) in _CLOSING:
+                continues = continues or isinstance(event, ev.ExecutionContinued)
                 open_ = page.open_steps()
                 page.write(event)
                 self._close(page, event, open_)
@@ -211,6 +226,7 @@ class Ledger:
                 self._start_child(page, step, moves.children[step.path], given)
             elif step.dispatch == "queued" and not run.ended:
                 self._hint_step(run, step)
+        return continues
 
     def _start_child(self, page: Page, step: StepRecord, child: ChildStart, given: list[Any]) -> None:
         if page.step(step.path) is None:
@@ -225,13 +241,15 @@ class Ledger:
         self._open(_child_ref(page.run, step.path), start, page.run)
         page.write(ev.InvokeStarted(promise_id=step.path, attempt=1))
 
-    def _settle_wake(self, page: Page, moves: Moves) -> None:
-        run = page.run
-        if run.ended:
+    def _settle_wake(self, page: Page, moves: Moves, *, continues: bool) -> None:
+        run, landed = page.run, self._answer.landed
+        if run.ended_at is not None:
             return
-        unseen = any(not isinstance(entry.event, UNSEEN) for entry in self._answer.landed)
-        continued = ev.ExecutionContinued in map(type, moves.events)
-        if unseen or continued or (moves.wanted and self._is_wanted_of_others(page, moves)):
+        if (
+            continues
+            or (landed and any(not isinstance(entry.event, UNSEEN) for entry in landed))
+            or (moves.wanted and self._is_wanted_of_others(page, moves))
+        ):
             self._wake(page)
         else:
             run.wake_at, run.hints = None, 0
@@ -252,7 +270,8 @@ class Ledger:
             if step.kind == "workflow":
                 self._cancel_child(page.run, path, "its parent gave up on it")
             else:
-                step.abandoned, step.due_at = True, None
+                step.abandoned = True
+                page.set_due(step, None)
                 if step.scheduled_seq > moves.base_seq:
                     step.owner = None  # given up with its schedule: nobody begins it
         for path in moves.wanted:
@@ -262,7 +281,7 @@ class Ledger:
             step.abandoned = False
             if step.state == "parked":
                 continue  # it waits for an operator, wanted or not
-            step.due_at = self._now
+            page.set_due(step, self._now)
             if step.dispatch == "queued":
                 self._hint_step(page.run, step)
 
@@ -276,7 +295,9 @@ class Ledger:
         if isinstance(event, ev.ExecutionContinued):
             return
         run = page.run
-        self._answer.ended.append(Ended(run=run.ref, last_seq=run.last_seq, reply_to=run.reply_to))
+        self._answer.ended.append(
+            Ended(run=run.ref, last_seq=run.last_seq, reply_to=run.reply_to, event=event)
+        )
         parent = None if run.parent_key is None else self._page(self._rows_by_key(run.parent_key))
         if parent is None or parent.run.ended:
             return

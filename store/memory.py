@@ -18,17 +18,18 @@ from typing import Any
 
 import msgspec
 
-from tidewheel.journal.codec import decode
-from tidewheel.journal.errors import TidewheelError
 from tidewheel.journal.events import Entry, InvokeScheduled
 from tidewheel.journal.verify import verify
 from tidewheel.store.append import Append, Appended, Hint, Verdict
+from tidewheel.store.columns import micros
 from tidewheel.store.counting import Counters
-from tidewheel.store.errors import Unreadable
+from tidewheel.store.inline_steps import inline_steps
 from tidewheel.store.ledger import Ledger
 from tidewheel.store.page import HINT_GRACE, put_off
-from tidewheel.store.protocol import Due, DueStep, DueTimer, Loaded, LoadedStep, RunFilter
-from tidewheel.store.records import EventRecord, RunRecord, RunRef, StepRecord, TimerRecord, WorkerRecord
+from tidewheel.store.passages import checksum, entries_of
+from tidewheel.store.protocol import Answered, Due, DueStep, DueTimer, Loaded, LoadedStep, RunFilter
+from tidewheel.store.records import Passage, RunRecord, RunRef, StepRecord, TimerRecord, WorkerRecord
+from tidewheel.store.submitting import GroupCommit
 from tidewheel.store.waiting import backoff, time_ordered_key
 
 
@@ -39,13 +40,13 @@ class MemoryRows:
         self.runs: dict[bytes, RunRecord] = {}
         self.by_ref: dict[RunRef, bytes] = {}
         self.by_idempotency_key: dict[tuple[str, str], bytes] = {}
-        self.events: defaultdict[bytes, list[EventRecord]] = defaultdict(list)
+        self.journals: defaultdict[bytes, list[Passage]] = defaultdict(list)
         self.open_steps: defaultdict[bytes, dict[str, StepRecord]] = defaultdict(dict)
         self.open_timers: defaultdict[bytes, dict[str, TimerRecord]] = defaultdict(dict)
         self.promises: defaultdict[bytes, dict[str, tuple[str, bool]]] = defaultdict(dict)
         self.known: defaultdict[bytes, set[str]] = defaultdict(set)
         self.step_ids: defaultdict[bytes, dict[str, int]] = defaultdict(dict)
-        #: Ranges of public events that the bus is owed, per run, in order.
+        #: Ranges of events that the bus is owed, per run, in order.
         self.outbox: defaultdict[bytes, list[tuple[int, int]]] = defaultdict(list)
         self.counters = Counters()
 
@@ -72,34 +73,31 @@ class MemoryRows:
 
     def entries(self, key: bytes, first_seq: int, last_seq: int) -> list[Entry]:
         """Decode a range of the journal."""
-        records = self.events[key][first_seq : last_seq + 1]
-        self.counters.events_read += len(records)
-        return [self._entry(key, record) for record in records]
+        rows = (
+            (one.first_seq, one.last_seq, micros(one.at), one.codec, one.data, checksum(one.data))
+            for one in self.journals[key]
+            if one.last_seq >= first_seq
+        )
+        entries = entries_of(rows, first_seq, last_seq, lambda: self.runs[key].run_id)
+        self.counters.events_read += len(entries)
+        return entries
 
-    def _entry(self, key: bytes, record: EventRecord) -> Entry:
-        try:
-            return Entry(record.run_seq, record.at, decode(record.stored))
-        except TidewheelError as error:
-            raise Unreadable(self.runs[key].run_id, record.run_seq, str(error)) from error
-
-    def add_events(self, key: bytes, events: Sequence[EventRecord]) -> None:
+    def add_passage(self, key: bytes, passage: Passage) -> None:
         """Append to the journal."""
-        journal = self.events[key]
-        self.counters.events_written += len(events)
-        for event in events:
-            assert event.run_seq == len(journal), "a hole or a repetition in the journal"
-            journal.append(event)
-
-    def add_outbox(self, key: bytes, first_seq: int, last_seq: int, at: dt.datetime) -> None:  # noqa: ARG002 - a row has it
-        """Owe the bus a range."""
-        self.outbox[key].append((first_seq, last_seq))
+        journal = self.journals[key]
+        end = journal[-1].last_seq if journal else -1
+        assert passage.first_seq == end + 1, "a hole or a repetition in the journal"
+        journal.append(passage)
+        self.counters.events_written += passage.last_seq - end
+        if passage.public is not None:
+            self.outbox[key].append((passage.first_seq, passage.last_seq))
 
     def step(self, key: bytes, path: str) -> StepRecord | None:
-        """Return an open step."""
+        """Return an open step that has a row."""
         return self.open_steps[key].get(path)
 
     def steps(self, key: bytes) -> list[StepRecord]:
-        """Return all open steps."""
+        """Return all open steps that have rows."""
         return list(self.open_steps[key].values())
 
     def put_step(self, key: bytes, step: StepRecord) -> None:
@@ -158,7 +156,7 @@ class MemoryRows:
         if run.idempotency_key is not None:
             self.by_idempotency_key.pop((run.namespace, run.idempotency_key), None)
         open_rows = (self.open_steps, self.open_timers, self.promises)
-        for rows in (self.events, self.known, self.step_ids, self.outbox, *open_rows):
+        for rows in (self.journals, self.known, self.step_ids, self.outbox, *open_rows):
             rows.pop(key, None)
 
 
@@ -178,6 +176,7 @@ class MemoryStore:
         self._random = random.Random(seed)  # noqa: S311 - keys need be unique, not secret
         self._debug = debug
         self._written = asyncio.Event()
+        self._group_commit = GroupCommit(self)
         self._users_tables: sqlite3.Connection | None = None
 
     @property
@@ -210,6 +209,13 @@ class MemoryStore:
             breaches = verify(self.rows.entries(run.key, 0, run.last_seq))
             assert not breaches, f"{run.run_id} breaks {breaches[:3]}"
 
+    def submit(self, request: Append, answered: Answered) -> None:
+        """Write *request* in a transaction that others share, and call *answered* then."""
+        self._group_commit.submit(request, answered)
+
+    def flush(self) -> None:
+        """Nothing is waited for anyway."""
+
     @contextlib.asynccontextmanager
     async def transaction(self, *, is_async: bool = False) -> AsyncIterator[MemoryTransaction]:  # noqa: ARG002 - SQLite blocks
         """Lend an in-memory SQLite database, so that transactional steps can be tested."""
@@ -227,6 +233,10 @@ class MemoryStore:
 
     # Reading
 
+    def sketched(self, sketch: bytes) -> Loaded | None:  # noqa: ARG002 - as the protocol has it
+        """Nothing is far away here: hints carry no sketches."""
+        return None
+
     async def load(self, run: RunRef, *, after: int | None = None) -> Loaded | None:
         """Read a run's current segment, or what follows *after*."""
         self.counters.round_trips += 1
@@ -234,11 +244,12 @@ class MemoryStore:
         if row is None:
             return None
         first = row.segment_seq if after is None or after < row.segment_seq else after + 1
-        steps = [
+        steps = inline_steps(row) + [
             msgspec.structs.replace(step)
             for step in self.rows.steps(row.key)
             if after is None or step.dispatch == "inline"
         ]
+        steps.sort(key=lambda step: step.scheduled_seq)
         return Loaded(
             run=msgspec.structs.replace(row),
             entries=self.rows.entries(row.key, first, row.last_seq),
@@ -252,8 +263,11 @@ class MemoryStore:
         """Read an open step."""
         self.counters.round_trips += 1
         row = self.rows.run(run)
-        step = None if row is None else self.rows.step(row.key, path)
-        if row is None or step is None:
+        if row is None:
+            return None
+        inline = {step.path: step for step in inline_steps(row)}
+        step = inline.get(path) or self.rows.step(row.key, path)
+        if step is None:
             return None
         (entry,) = self.rows.entries(row.key, step.scheduled_seq, step.scheduled_seq)
         assert isinstance(entry.event, InvokeScheduled)
@@ -310,9 +324,9 @@ class MemoryStore:
 
     def _claim_wake(self, run: RunRecord, due: Due, limit: int) -> None:
         if run.wake_at is not None and run.wake_at <= due.now and len(due.hints) < limit:
+            due.hints.append(Hint(run=run.ref, queue=run.queue, alone=run.strikes > 0, times=run.hints))
             run.hints += 1
             run.wake_at = due.now + backoff(run.hints)
-            due.hints.append(Hint(run=run.ref, queue=run.queue, alone=run.strikes > 0))
 
     def _claim_timers(self, run: RunRecord, due: Due, limit: int) -> None:
         for timer in list(self.rows.open_timers[run.key].values()):
@@ -362,10 +376,22 @@ class MemoryStore:
         now = self._time()
         for worker_id in worker_ids:
             self.worker_rows.pop(worker_id, None)
+        for run in self.rows.runs.values():
+            if run.owner in worker_ids and run.parked is None:
+                run.wake_at, run.hints = now, 0
         for steps in self.rows.open_steps.values():
             for step in steps.values():
                 if step.owner in worker_ids and not step.abandoned and step.state != "parked":
                     step.due_at, step.hints = now, 0
+
+    async def lost_owners(self) -> list[str]:
+        """List the owners of runs that are not registered, and whose runs nobody is about to look after."""
+        owners = {
+            run.owner
+            for run in self.rows.runs.values()
+            if run.owner is not None and run.wake_at is None and run.parked is None
+        }
+        return sorted(owners - self.worker_rows.keys())
 
     async def purge(self, namespace: str, *, ended_before: dt.datetime, limit: int) -> int:
         """Delete runs that ended long ago."""

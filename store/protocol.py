@@ -8,15 +8,18 @@ All methods raise ``StoreUnavailable``; reading a journal also ``Unreadable``.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
 from tidewheel.journal.events import Entry, InvokeScheduled
 from tidewheel.store.append import Append, Appended, Hint
 from tidewheel.store.records import RunRecord, RunRef, StepRecord, TimerRecord, WorkerRecord
+
+#: Takes what became of an append, or why nobody knows that.
+Answered: TypeAlias = Callable[[Appended | Exception], None]
 
 
 class Loaded(msgspec.Struct, kw_only=True):
@@ -102,6 +105,16 @@ class Store(Protocol):
         Raises ``CommitUnknown`` where the commit may or may not have happened.
         """
 
+    def submit(self, request: Append, answered: Answered) -> None:
+        """Write *request* in a transaction that others share, and call *answered* once, not from in here.
+
+        It is given what ``append`` would return or raise. Appends to one run are written in the order in
+        which they were submitted.
+        """
+
+    def flush(self) -> None:
+        """Begin to write what was submitted: nothing that could share its transaction is about to come."""
+
     def transaction(self, *, is_async: bool = False) -> AbstractAsyncContextManager[Transaction]:
         """Begin a transactional step; leaving the block without a commit rolls everything back.
 
@@ -109,6 +122,12 @@ class Store(Protocol):
         """
 
     # Reading
+
+    def sketched(self, sketch: bytes) -> Loaded | None:
+        """Return the run that a hint carries, as of when it was given; None if it has to be loaded.
+
+        Whoever goes on from there and finds that the run is elsewhere by now is told so by ``append``.
+        """
 
     async def load(self, run: RunRef, *, after: int | None = None) -> Loaded | None:
         """Read a run's current segment, or only what follows event *after* if that is in it."""
@@ -146,7 +165,13 @@ class Store(Protocol):
         """List the workers that were not given up."""
 
     async def give_up(self, worker_ids: Sequence[str]) -> None:
-        """Take these workers for dead: what they were executing is due now."""
+        """Take these workers for dead: what they were executing is due now, as are runs that they owned."""
+
+    async def lost_owners(self) -> list[str]:
+        """List who owns runs and is not registered, as one that was given up and wrote all the same.
+
+        Only runs count that are neither due already nor parked.
+        """
 
     async def purge(self, namespace: str, *, ended_before: dt.datetime, limit: int) -> int:
         """Delete at most *limit* runs that ended before then, and all that is theirs; return how many.

@@ -1,20 +1,15 @@
-"""The public events of what is being written, as the journal's own fold would have them.
+"""What a run's events publish, as far as whoever writes them has to know it, and all of it for whoever reads.
 
-The fold (``journal.public``) says which entry publishes what. For the events of steps, which are nearly all,
-the same is said here once more over the step's row, without the fold's maps, so that a run's thousandth step
-costs what its first did, and little. All others go through the fold itself. Tests compare what is written
-here with the fold over whole journals.
-
-A row has its public event's key and the ``run_seq`` of the one before; what else is not in the row or in the
-run's is the *header*.
+The journal's fold (``journal.public``) says which entry publishes what. Whoever writes only goes along: which
+of the events publish anything, and the ``run_seq`` of the latest that did. With the events it stores the
+*context*, which is what the fold has to know of the run before them. Whoever reads a passage runs the fold
+from there, and gets the very events that the fold over the whole journal gives; tests compare the two.
 """
 
 from __future__ import annotations
 
-import datetime as dt
-import hashlib
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET
@@ -22,99 +17,139 @@ from msgspec import UNSET
 from tidewheel.journal import events as ev
 from tidewheel.journal.ids import is_path
 from tidewheel.journal.persistent import PersistentMap
-from tidewheel.journal.public import HANDLERS, PublicEvent, PublicFold, event_id, key_text, publish
+from tidewheel.journal.public import (
+    HANDLERS,
+    RUN,
+    PublicEvent,
+    PublicFold,
+    Step,
+    event_id,
+    idempotency_key,
+    publish,
+)
 from tidewheel.store.records import RunRecord, StepRecord
 from tidewheel.store.rows import Rows
 
 
-class PublicHeader(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What a public event has beside its run, its place, its key, its times and its data."""
+class ContextStep(msgspec.Struct, array_like=True, frozen=True):
+    """An open step that was scheduled before the passage, as it was then."""
 
-    event_type: str
-    step_id: str | None = None
-    step_name: str | None = None
-    logical_attempt_id: str = "1"
-    engine_attempt_id: str | None = None
-    plan_version: str = ""
-    caused_by_signal_id: str | None = None
-    parent_event_id: str | None = None
+    path: str
+    id: str
+    name: str
+    key_part: str
+    attempt: int
+    told: bool
+    failed: bool
+    signal_id: str | None
 
 
-class Published(NamedTuple):
-    """A public event as its row has it."""
+class Context(msgspec.Struct, array_like=True, frozen=True):
+    """A run before a passage: its latest public event, its version, the id of ``RunStarted``.
 
-    key: bytes
-    header: bytes
+    ``steps`` are those of its open steps that the passage speaks of, ``used`` the ids among those of the
+    steps that it schedules which were used before, with their logical attempts.
+    """
+
+    prev_seq: int | None
+    version: str
+    started_id: str | None
+    steps: list[ContextStep]
+    used: list[tuple[str, int]]
 
 
 _encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Context).decode
 
 
-def stored(public: PublicEvent) -> Published:
-    """Return *public* as its row has it."""
-    header = PublicHeader(
-        event_type=public.event_type,
-        step_id=public.step_id,
-        step_name=public.step_name,
-        logical_attempt_id=public.logical_attempt_id,
-        engine_attempt_id=public.engine_attempt_id,
-        plan_version=public.plan_version,
-        caused_by_signal_id=public.caused_by_signal_id,
-        parent_event_id=public.parent_event_id,
+def public_events(
+    run: RunRecord, context: bytes, entries: Iterable[ev.Entry], given: ev.Json = None
+) -> list[PublicEvent]:
+    """Return what the *entries* of a passage publish; *given* is the run's input, if it is admitted here."""
+    before = _decode(context)
+    fold = PublicFold(
+        run_id=run.run_id,
+        namespace=run.namespace,
+        workflow=run.workflow,
+        plan_version=before.version,
+        input=given,
+        prev_seq=before.prev_seq,
+        started_id=before.started_id,
+        open=PersistentMap({step.path: _opened(run.run_id, step, before.version) for step in before.steps}),
+        used=PersistentMap(dict(before.used)),
     )
-    return Published(bytes.fromhex(public.idempotency_key), _encode(header))
+    found = []
+    for entry in entries:
+        fold, public = publish(fold, entry)
+        if public is not None:
+            found.append(public)
+    return found
+
+
+def _opened(run_id: str, step: ContextStep, version: str) -> Step:
+    """Return *step* as the fold knows it."""
+    started_id = None
+    if step.told:
+        started_id = event_id(idempotency_key(run_id, step.key_part, step.attempt, "StepStarted", version))
+    return Step(
+        id=step.id,
+        name=step.name,
+        key_part=step.key_part,
+        attempt=step.attempt,
+        started_id=started_id,
+        failed=step.failed,
+        signal_id=step.signal_id,
+    )
 
 
 class Publisher:
-    """Goes along with the entries of one run, and says what each of them publishes."""
+    """Goes along with the events of one run as they are written."""
+
+    __slots__ = ("_before", "_rows", "_rows_end", "_run_keys", "_scheduled", "_steps", "_used", "run")
 
     def __init__(self, rows: Rows, run: RunRecord) -> None:
         self.run = run
         self._rows = rows
-        #: What follows was written through this page, and may not be among the rows yet.
-        self._rows_end = run.last_seq
-        #: The step ids that were used since, with their logical attempts.
-        self._used: dict[str, int] = {}
+        #: The open steps that were touched since ``begin``, as they were before.
+        self._steps: list[tuple[Any, ...]] = []
+        #: The ids of the steps that were scheduled since, with their logical attempts, and those used before.
+        self._scheduled: dict[str, int] = {}
+        self._used: list[tuple[str, int]] = []
         #: The keys of run events that were published since.
-        self._run_keys: PersistentMap[int] = PersistentMap()
+        self._run_keys: PersistentMap[int] | None = None
+        self.begin()
 
-    def publish(
-        self, event: ev.Event, seq: int, at: dt.datetime, step: StepRecord | None
-    ) -> Published | None:
-        """Return what the entry publishes; *step* is the open step it is about, and is kept up to date."""
-        kind = type(event)
-        about_step = _ABOUT_STEPS.get(kind)
-        if about_step is not None:
-            public = None if step is None else about_step(self, event, step)
-        elif kind in _FOLDED:
-            public = self._fold(ev.Entry(seq, at, event))
-        else:
-            return None
-        if public is not None:
-            self.run.prev_seq = seq
-        return public
-
-    def about(
-        self, step: StepRecord, event_type: str, engine_attempt: int | None, parent_id: str | None = None
-    ) -> Published:
-        """Return an event about *step*, which hangs under *parent_id*, else under the run's start."""
-        run, attempt = self.run, step.logical_attempt
-        text = key_text(run.run_id, step.key_part, attempt, event_type, run.version)
-        header = PublicHeader(
-            event_type=event_type,
-            step_id=step.step_id,
-            step_name=step.function_name,
-            logical_attempt_id=str(attempt),
-            engine_attempt_id=None if engine_attempt is None else str(engine_attempt),
-            plan_version=run.version,
-            caused_by_signal_id=step.signal_id,
-            parent_event_id=parent_id or run.started_id,
-        )
-        return Published(hashlib.sha256(text.encode()).digest(), _encode(header))
-
-    def _fold(self, entry: ev.Entry) -> Published | None:
-        """Let the fold say it."""
+    def begin(self) -> None:
+        """The next events are of another passage: the run is as its rows have it."""
         run = self.run
+        self._before = (run.prev_seq, run.version, run.started_id)
+        self._rows_end = run.last_seq
+        self._steps.clear()
+        self._scheduled.clear()
+        self._used.clear()
+        self._run_keys = None
+
+    def context(self) -> bytes | None:
+        """Return what is stored with the events since ``begin``; None if they publish nothing."""
+        prev_seq, version, started_id = self._before
+        if self.run.prev_seq == prev_seq:
+            return None
+        return _encode((prev_seq, version, started_id, self._steps, self._used))
+
+    def publishes(self, seq: int) -> None:
+        """Event *seq* publishes something."""
+        self.run.prev_seq = seq
+
+    # Events of the run
+
+    def run_event(self, entry: ev.Entry) -> None:
+        """Let the fold say whether *entry* publishes something; not for events of steps."""
+        run, event = self.run, entry.event
+        if isinstance(event, ev.ExecutionStarted) and event.admission == "now":
+            if run.started_id is None:  # not a later segment
+                run.started_id = event_id(idempotency_key(run.run_id, RUN, 1, "RunStarted", run.version))
+                self.publishes(entry.run_seq)
+            return
         fold = PublicFold(
             run_id=run.run_id,
             namespace=run.namespace,
@@ -124,26 +159,66 @@ class Publisher:
             prev_seq=run.prev_seq,
             started_id=run.started_id,
             open=PersistentMap(),
-            used=self._run_keys,
+            used=self._run_keys or PersistentMap(),
         )
         fold, public = publish(fold, entry)
         run.started_id = fold.started_id
         self._run_keys = fold.used
-        return None if public is None else stored(public)
+        if public is not None:
+            self.publishes(entry.run_seq)
 
-    # The ids of steps
+    # Events of steps, as ``journal.public.steps`` has them
 
-    def name_step(self, event: ev.InvokeScheduled, step: StepRecord) -> None:
+    def scheduled(self, event: ev.InvokeScheduled, step: StepRecord) -> None:
         """Give *step* a name for its keys that was not used in this run at its attempt, in any segment."""
-        step_id, attempt = step.step_id, event.logical_attempt
-        if attempt <= max(self._used.get(step_id, 0), self._used_before(event)):
+        step_id, attempt, run = step.step_id, event.logical_attempt, self.run
+        if event.key is UNSET and not run.has_numeric_keys and step_id not in self._scheduled:
+            self._scheduled[step_id] = attempt  # nearly always, and there is nothing to look up
+            run.has_unkeyed_steps = True
+            return
+        used = max(self._scheduled.get(step_id, 0), self._used_before(event))
+        if attempt <= used:
             step.key_part = f"{step_id}#{step.path}"
-        self._used[step.key_part] = attempt
+            if step_id not in self._scheduled:
+                self._used.append((step_id, used))
+        self._scheduled[step.key_part] = attempt
         if event.key is UNSET:
-            self.run.has_unkeyed_steps = True
+            run.has_unkeyed_steps = True
         else:
-            self._rows.put_step_id(self.run.key, event.key, attempt)
-            self.run.has_numeric_keys = self.run.has_numeric_keys or is_path(event.key)
+            self._rows.put_step_id(run.key, event.key, attempt)
+            run.has_numeric_keys = run.has_numeric_keys or is_path(event.key)
+
+    def touches(self, step: StepRecord) -> None:
+        """Something may be written about *step*, which was there before: remember how it was."""
+        self._steps.append(
+            (
+                step.path,
+                step.step_id,
+                step.function_name,
+                step.key_part,
+                step.logical_attempt,
+                step.told,
+                step.failed,
+                step.signal_id,
+            )
+        )
+
+    def started(self, step: StepRecord, seq: int) -> None:
+        """*step* was started: news, unless its logical attempt was before."""
+        if not step.told:
+            step.told = True
+            self.publishes(seq)
+
+    def parked(self, step: StepRecord, seq: int) -> None:
+        """*step* waits for an operator: it has failed, as far as others know."""
+        if not step.failed:
+            step.failed = True
+            self.publishes(seq)
+
+    def completed(self, step: StepRecord, seq: int, *, is_error: bool) -> None:
+        """*step* has its result; an error that was told before is no news."""
+        if not (is_error and step.failed):
+            self.publishes(seq)
 
     def _used_before(self, event: ev.InvokeScheduled) -> int:
         run, rows = self.run, self._rows
@@ -156,53 +231,20 @@ class Publisher:
         return attempt
 
 
-# What is published of a step: as ``journal.public.steps`` says, over the step's row
+_ABOUT_STEPS: Final = (
+    ev.InvokeScheduled,
+    ev.InvokeStarted,
+    ev.InvokeRetrying,
+    ev.InvokeCompleted,
+    ev.StepSkipped,
+    ev.StepRetryRequested,
+)
+#: The events that ``run_event`` is for. A suspension publishes nothing, and the version that it may say is in
+#: the run's row by then.
+RUN_EVENTS: Final = HANDLERS.keys() - set(_ABOUT_STEPS) - {ev.ExecutionAwaiting}
 
 
-def _scheduled(publisher: Publisher, event: ev.InvokeScheduled, step: StepRecord) -> None:
-    publisher.name_step(event, step)
-
-
-def _started(publisher: Publisher, event: ev.InvokeStarted, step: StepRecord) -> Published | None:
-    if step.started_id is not None:
-        return None
-    public = publisher.about(step, "StepStarted", event.attempt)
-    step.started_id = event_id(public.key.hex())
-    return public
-
-
-def _retrying(publisher: Publisher, event: ev.InvokeRetrying, step: StepRecord) -> Published | None:
-    if step.failed or event.retry_at is not None:
-        return None
-    step.failed = True
-    return publisher.about(step, "StepFailed", event.failed_attempt, step.started_id)
-
-
-def _completed(publisher: Publisher, event: ev.InvokeCompleted, step: StepRecord) -> Published | None:
-    if event.result.error is UNSET:
-        return publisher.about(step, "StepCompleted", event.attempt, step.started_id)
-    return None if step.failed else publisher.about(step, "StepFailed", event.attempt, step.started_id)
-
-
-def _skipped(publisher: Publisher, event: ev.StepSkipped, step: StepRecord) -> Published | None:
-    step.signal_id = None if event.signal_id is UNSET else event.signal_id
-    return publisher.about(step, "StepSkipped", None)
-
-
-AboutStep: TypeAlias = Callable[[Publisher, Any, StepRecord], Published | None]
-
-_ABOUT_STEPS: Final[dict[type[ev.Event], AboutStep]] = {
-    ev.InvokeScheduled: _scheduled,
-    ev.InvokeStarted: _started,
-    ev.InvokeRetrying: _retrying,
-    ev.InvokeCompleted: _completed,
-    ev.StepSkipped: _skipped,
-}
-#: A suspension publishes nothing, and the version that it may say is in the run's row by now.
-_FOLDED: Final = HANDLERS.keys() - _ABOUT_STEPS.keys() - {ev.ExecutionAwaiting}
-
-
-def _unkeyed_attempt(entries: list[ev.Entry], path: str) -> int:
+def _unkeyed_attempt(entries: Sequence[ev.Entry], path: str) -> int:
     """Return the logical attempt at which the step at *path* was scheduled without a key; 0 if it was not."""
     attempts = [
         entry.event.logical_attempt

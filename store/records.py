@@ -12,12 +12,9 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from tidewheel.journal.codec import StoredEvent
 from tidewheel.journal.events import InvokeKind
 from tidewheel.journal.ids import PromiseId
-from tidewheel.journal.status import ENDED, Phase, RunState
-
-_ENDED = frozenset(phase.value for phase in ENDED)
+from tidewheel.journal.status import Phase, RunState
 
 #: A step waits to be started, is being executed, waits for its next attempt, or for an operator.
 StepState: TypeAlias = Literal["scheduled", "started", "retrying", "parked"]
@@ -38,7 +35,25 @@ class RunRef(NamedTuple):
         return PromiseId(run, path)
 
 
-class RunRecord(msgspec.Struct, kw_only=True):
+class InlineStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A step that is in its run's row, instead of one of its own: the run's owner executes it.
+
+    ``attempt`` is 0 before it was started. It is known by its path unless it has a ``step_id``.
+    """
+
+    path: str
+    function_name: str
+    scheduled_seq: int
+    scheduled_at: dt.datetime
+    kind: InvokeKind = "function"
+    attempt: int = 0
+    step_id: str | None = None
+    key_part: str | None = None
+    logical_attempt: int = 1
+    told: bool = False
+
+
+class RunRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One run's row."""
 
     #: Sixteen bytes that sort by the time the run was started.
@@ -60,6 +75,10 @@ class RunRecord(msgspec.Struct, kw_only=True):
     first_position: int = 0
     #: The fence: replaced by each activation that appends.
     token: bytes = b""
+    #: The steps that are being executed without a queue, as far as they have no rows of their own, and by
+    #: whom.
+    inline: tuple[InlineStep, ...] = ()
+    owner: str | None = None
     #: The delivery on which a worker took the run's inline steps: its redelivery means that the worker died.
     owner_message: str | None = None
     #: When somebody has to look after the run because nobody did, and how often that happened.
@@ -72,6 +91,8 @@ class RunRecord(msgspec.Struct, kw_only=True):
     #: Whether steps without a key, and with a key that reads like a path, were scheduled.
     has_unkeyed_steps: bool = False
     has_numeric_keys: bool = False
+    #: Whether the current segment has promises that outsiders know by name.
+    has_promises: bool = False
     #: How often a worker died while it had the run's message.
     strikes: int = 0
     parked: ParkedAs | None = None
@@ -100,7 +121,7 @@ class RunRecord(msgspec.Struct, kw_only=True):
     @property
     def ended(self) -> bool:
         """Whether the run is over."""
-        return self.phase in _ENDED
+        return self.ended_at is not None
 
     @property
     def status(self) -> str:
@@ -133,11 +154,12 @@ class StepRecord(msgspec.Struct, kw_only=True):
     heartbeat_s: float | None = None
     #: What the latest heartbeat said, as JSON.
     beat: bytes | None = None
-    #: How the public events name the step, and what was published of its logical attempt.
+    #: How the public events name the step, and what was published of its logical attempt: ``StepStarted``
+    #: (``told``), ``StepFailed``.
     step_id: str
     key_part: str
     logical_attempt: int = 1
-    started_id: str | None = None
+    told: bool = False
     failed: bool = False
     signal_id: str | None = None
 
@@ -151,15 +173,18 @@ class TimerRecord(msgspec.Struct, frozen=True, kw_only=True):
     due_at: dt.datetime
 
 
-class EventRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of the journal; the last three are there if it publishes a public event."""
+class Passage(msgspec.Struct, frozen=True, gc=False):
+    """Consecutive events of a run that were written together: one row of the journal.
 
-    run_seq: int
+    ``data`` is what ``codec`` makes of them; ``public`` is there if they publish something (``publishing``).
+    """
+
+    first_seq: int
+    last_seq: int
     at: dt.datetime
-    stored: StoredEvent
-    public_key: bytes | None = None
-    prev_seq: int | None = None
+    data: bytes
     public: bytes | None = None
+    codec: str = "json"
 
 
 class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,12 +6,10 @@ Rule: a run that was given out is locked, and what is looked up after that is wh
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Sequence
 from typing import Protocol
 
 from tidewheel.journal.events import Entry
-from tidewheel.store.records import EventRecord, RunRecord, RunRef, StepRecord, TimerRecord
+from tidewheel.store.records import Passage, RunRecord, RunRef, StepRecord, TimerRecord
 
 
 class Rows(Protocol):
@@ -36,19 +34,16 @@ class Rows(Protocol):
     def entries(self, key: bytes, first_seq: int, last_seq: int) -> list[Entry]:
         """Read the events of a run from *first_seq* to *last_seq*, both included."""
 
-    def add_events(self, key: bytes, events: Sequence[EventRecord]) -> None:
-        """Write the next events of a run."""
-
-    def add_outbox(self, key: bytes, first_seq: int, last_seq: int, at: dt.datetime) -> None:
-        """Owe the event bus the public events in this range."""
+    def add_passage(self, key: bytes, passage: Passage) -> None:
+        """Write the next events of a run, and owe them to the event bus if they publish anything."""
 
     # What is open in the run's current segment
 
     def step(self, key: bytes, path: str) -> StepRecord | None:
-        """Return an open step."""
+        """Return an open step that has a row of its own."""
 
     def steps(self, key: bytes) -> list[StepRecord]:
-        """Return all open steps."""
+        """Return all open steps that have rows of their own."""
 
     def put_step(self, key: bytes, step: StepRecord) -> None:
         """Write the row, new or changed."""

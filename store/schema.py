@@ -50,6 +50,7 @@ def _partial(condition: str) -> dict[str, Any]:
     return {"sqlite_where": text(condition), "postgresql_where": text(condition)}
 
 
+#: ``revision`` counts the appends on Postgres, where a process may know the run as it left it.
 runs = Table(
     "tidewheel_runs",
     metadata,
@@ -69,6 +70,8 @@ runs = Table(
     Column("segment_seq", BigInteger, nullable=False),
     Column("first_position", BigInteger, nullable=False),
     Column("token", LargeBinary, nullable=False),
+    Column("inline_steps", Text, nullable=False),
+    Column("owner", Name),
     Column("owner_message", Text),
     Column("wake_at", Moment),
     Column("hints", Integer, nullable=False),
@@ -77,6 +80,7 @@ runs = Table(
     Column("started_id", Text),
     Column("has_unkeyed_steps", Boolean, nullable=False),
     Column("has_numeric_keys", Boolean, nullable=False),
+    Column("has_promises", Boolean, nullable=False),
     Column("strikes", Integer, nullable=False),
     Column("parked", Text),
     Column("parked_reason", Text),
@@ -84,6 +88,7 @@ runs = Table(
     Column("created_at", Moment, nullable=False),
     Column("updated_at", Moment, nullable=False),
     Column("ended_at", Moment),
+    Column("revision", BigInteger, nullable=False, server_default="0"),
     PrimaryKeyConstraint("run_key", name="tidewheel_runs_pk"),
     UniqueConstraint("namespace", "run_id", name="tidewheel_runs_by_id"),
     CheckConstraint("length(run_key) = 16", name="tidewheel_runs_key_is_16_bytes"),
@@ -93,6 +98,10 @@ runs = Table(
     CheckConstraint("ended_at IS NULL OR wake_at IS NULL", name="tidewheel_runs_ended_is_not_woken"),
     CheckConstraint("parked IS NULL OR wake_at IS NULL", name="tidewheel_runs_parked_is_not_woken"),
     CheckConstraint("ended_at IS NULL OR parked IS NULL", name="tidewheel_runs_ended_is_not_parked"),
+    CheckConstraint("(owner IS NULL) = (inline_steps = '[]')", name="tidewheel_runs_inline_steps_have_owner"),
+    CheckConstraint("ended_at IS NULL OR owner IS NULL", name="tidewheel_runs_ended_is_not_owned"),
+    # A row is written anew by each append: where there is room beside it, no index has to be told.
+    postgresql_with={"fillfactor": 50},
     sqlite_with_rowid=False,
 )
 Index(
@@ -104,40 +113,30 @@ Index(
 )
 Index("tidewheel_runs_newest", runs.c.namespace, runs.c.run_key)
 Index("tidewheel_runs_to_wake", runs.c.wake_at, **_partial("wake_at IS NOT NULL"))
+Index("tidewheel_runs_by_owner", runs.c.owner, **_partial("owner IS NOT NULL"))
 Index("tidewheel_runs_ended", runs.c.namespace, runs.c.ended_at, **_partial("ended_at IS NOT NULL"))
 Index("tidewheel_runs_parked", runs.c.namespace, runs.c.run_key, **_partial("parked IS NOT NULL"))
 
-#: The journal. ``checksum`` is the CRC-32 of ``data``; the last three are there if a public event is.
-events = Table(
-    "tidewheel_events",
+#: The journal: a row has the events of one append. ``checksum`` is the CRC-32 of ``data``; ``public`` is
+#: there if the events publish anything.
+journal = Table(
+    "tidewheel_journal",
     metadata,
     Column("run_key", LargeBinary, nullable=False),
-    Column("run_seq", BigInteger, nullable=False),
+    Column("first_seq", BigInteger, nullable=False),
+    Column("last_seq", BigInteger, nullable=False),
     Column("at", Moment, nullable=False),
-    Column("type", Text, nullable=False),
-    Column("version", Integer, nullable=False),
     Column("codec", Text, nullable=False),
     Column("data", LargeBinary, nullable=False),
     Column("checksum", BigInteger, nullable=False),
-    Column("public_key", LargeBinary),
-    Column("prev_seq", BigInteger),
     Column("public", LargeBinary),
-    PrimaryKeyConstraint("run_key", "run_seq", name="tidewheel_events_pk"),
-    CheckConstraint("run_seq >= 0", name="tidewheel_events_seq"),
-    CheckConstraint("prev_seq IS NULL OR prev_seq < run_seq", name="tidewheel_events_prev_seq"),
-    CheckConstraint("(public_key IS NULL) = (public IS NULL)", name="tidewheel_events_public"),
+    PrimaryKeyConstraint("run_key", "first_seq", name="tidewheel_journal_pk"),
+    CheckConstraint("first_seq >= 0 AND first_seq <= last_seq", name="tidewheel_journal_range"),
     postgresql_partition_by="RANGE (run_key)",
     sqlite_with_rowid=False,
 )
-Index(
-    "tidewheel_events_by_public_key",
-    events.c.run_key,
-    events.c.public_key,
-    unique=True,
-    **_partial("public_key IS NOT NULL"),
-)
 
-#: Steps without a result.
+#: Steps without a result that are not in their run's row.
 steps = Table(
     "tidewheel_steps",
     metadata,
@@ -162,7 +161,7 @@ steps = Table(
     Column("step_id", Name, nullable=False),
     Column("key_part", Text, nullable=False),
     Column("logical_attempt", BigInteger, nullable=False),
-    Column("started_id", Text),
+    Column("told", Boolean, nullable=False),
     Column("failed", Boolean, nullable=False),
     Column("signal_id", Text),
     PrimaryKeyConstraint("run_key", "path", name="tidewheel_steps_pk"),

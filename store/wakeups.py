@@ -5,8 +5,8 @@ sources, of which one is enough:
 
 * the run's own ``wake_at``: the keeper publishes its hint again;
 * a timer, which whoever armed it fires, else the keeper;
-* a step that a live worker has, or that the keeper will look at (``due_at``, or its owner is
-  registered and its lease has run out);
+* a step that a live worker has, or that the keeper will look at: at its ``due_at``, or when it looks for
+  workers whose lease has run out and for owners that are not registered;
 * a child run that is open: its end wakes its parent;
 * somebody outside: a signal, a promise, an operator for what is parked, paused or not admitted.
 
@@ -66,6 +66,8 @@ def wakeups(run: RunRecord, around: Surroundings) -> list[Wakeup]:
     """Return every source of an open run; none means that nobody would ever wake it."""
     assert not run.ended, f"{run.run_id} has ended"
     found = list(_of_row(run))
+    if run.owner is not None and run.owner not in around.alive:
+        found.append(Wakeup("keeper", f"its owner {run.owner} is not there any more"))
     found += [Wakeup("timer", f"timer {timer.path}") for timer in around.timers]
     found += [wakeup for step in around.steps if (wakeup := _of_step(step, around)) is not None]
     return [*found, *around.outside]

@@ -89,7 +89,7 @@ class Attempt(msgspec.Struct, kw_only=True):
     #: The closure of an operation, or the definition of a task.
     call: Callable[[], Any] | None = None
     definition: TaskDefinition | None = None
-    on_beat: Callable[[Any], None] = lambda _details: None
+    on_beat: Callable[[Attempt, Any], None] = lambda _attempt, _details: None
     #: When it began to wait for a slot, by the loop's clock, and whether it has got one.
     asked_at: float = 0.0
     has_begun: bool = False
@@ -115,7 +115,7 @@ class Attempt(msgspec.Struct, kw_only=True):
         """Return what the body may know: made when it is first asked for, in whichever thread."""
         if self._seen is None:
             assert self.loop is not None
-            pulse = self.pulse or Pulse(self.loop, self.on_beat)
+            pulse = self.pulse or Pulse(self.loop, partial(self.on_beat, self))
             self._seen = CurrentTask(
                 run_id=self.run.run_id,
                 attempt=self.number,
@@ -232,7 +232,8 @@ def result_of(event: ev.InvokeScheduled, body: asyncio.Future[Any], limits: Limi
         return ev.Result(error=error_of(problem))
     try:
         value = payload.encode(body.result(), where=f"result of {event.function_name}")
-        limits.check_payload(value, f"the result of {event.function_name}")
+        if not limits.is_small(value):
+            limits.check_payload(value, f"the result of {event.function_name}")
     except InvalidRequest as refused:
         return ev.Result(error=error_of(refused))
     return ev.Result(ok=value)

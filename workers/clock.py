@@ -17,7 +17,7 @@ class StoreClock:
     def tell(self, now: dt.datetime) -> None:
         """The store says that it is *now*."""
         self._told = now
-        self._loop = asyncio.get_running_loop()
+        self._loop = self._loop or asyncio.get_running_loop()
         self._told_at = self._loop.time()
 
     def now(self) -> dt.datetime:

@@ -64,15 +64,6 @@ class WorkerConfig(Settings, frozen=True, kw_only=True):
     cache: Annotated[
         int, Key("TIDEWHEEL_CACHE", "Runs kept in memory between activations.", least=0, most=1_000_000)
     ] = 1_000
-    batch: Annotated[
-        int,
-        Key(
-            "TIDEWHEEL_BATCH",
-            "Writes of a worker that share a transaction, where so many wait; 1: none do.",
-            least=1,
-            most=1_000,
-        ),
-    ] = 64
     lease_s: Annotated[
         float,
         Key(
@@ -201,3 +192,12 @@ class EventLoopConfig(Settings, frozen=True, kw_only=True):
         bool,
         Key("TIDEWHEEL_UVLOOP", "Use uvloop, where it is installed; 0: asyncio's own event loop."),
     ] = True
+    gc_threshold: Annotated[
+        int,
+        Key(
+            "TIDEWHEEL_GC_THRESHOLD",
+            "Objects a process makes before it looks for garbage that refers to itself; 0: as Python does.",
+            least=0,
+            most=10_000_000,
+        ),
+    ] = 20_000

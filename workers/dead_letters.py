@@ -87,7 +87,7 @@ class DeadLetters:
             what = "is quarantined" if quarantined else "is tried alone"
             logger.warning("run %s has %d strikes and %s: %s", item.run_id, answer.strikes, what, reason)
         try:
-            await self._broker.publish(publications(answer))
+            await self._broker.publish(publications([answer]))
         except Unroutable as problem:
             logger.info("nobody serves a queue: %s", problem)
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import UNSET
@@ -19,6 +20,7 @@ from msgspec.structs import replace
 from tidewheel.journal import events as ev
 from tidewheel.journal.errors import InvalidRequest
 from tidewheel.replay.execution import Activation, Execution
+from tidewheel.sdk.limits import Limits
 from tidewheel.store.append import ChildStart, Completed, Fact
 from tidewheel.workers.lanes import Kind, kind_of
 from tidewheel.workers.services import Services
@@ -55,20 +57,23 @@ def give_orders(
     orders = Orders(queue=queue)
     if activation is None:
         return orders
-    refused = _too_long(services, execution, seq, seq + len(activation.events)) or _too_large(
-        services, activation.events
-    )
+    events, limits = activation.events, services.limits
+    refused = None
+    if seq + len(events) > limits.history_warning_events:
+        refused = _too_long(services, execution, seq, seq + len(events))
+    refused = refused or _too_large(limits, events)
     if refused is not None:
         orders.events, orders.ends = [refused], True
         return orders
-    for event in activation.events:
+    for event in events:
+        kind = type(event)
         if isinstance(event, ev.InvokeScheduled):
             event = _decide(services, orders, event)  # noqa: PLW2901 - what is appended is what was decided
-        elif type(event) in _TIMERS:
+        elif kind in _TIMERS:
             orders.timers.append(event)
-        elif type(event) in _CLOSING:
+        elif kind in _CLOSING:
             orders.ends = True
-            orders.continues = orders.continues or isinstance(event, ev.ExecutionContinued)
+            orders.continues = orders.continues or kind is ev.ExecutionContinued
         orders.events.append(event)
     return orders
 
@@ -89,7 +94,8 @@ def _decide(services: Services, orders: Orders, event: ev.InvokeScheduled) -> ev
     has_room = services.runner.has_room(kind, orders.kinds) and not services.stopping.is_set()
     if may_queue and (event.dispatch == "queued" or not is_here or not has_room):
         return replace(event, dispatch="queued")
-    event = replace(event, dispatch="inline")
+    if event.dispatch != "inline":
+        event = replace(event, dispatch="inline")
     orders.inline.append(event)
     orders.kinds.append(kind)
     return event
@@ -122,24 +128,30 @@ def not_included(services: Services, event: ev.InvokeScheduled, what: str, attem
     return Completed(path=event.promise_id, attempt=attempt, result=ev.Result(error=error), overdue=True)
 
 
-def _too_large(services: Services, events: Iterable[ev.Event]) -> ev.ExecutionFailed | None:
+def _too_large(limits: Limits, events: Iterable[ev.Event]) -> ev.ExecutionFailed | None:
     """End a run whose code asks for what is too large to journal: nothing of that activation is kept."""
     try:
         for event in events:
             measured = _MEASURED.get(type(event))
-            if measured is not None:
-                services.limits.check_payload(*measured(event))
+            if measured is not None and not limits.is_small(data := measured.data(event)):
+                limits.check_payload(data, measured.name(event))
     except InvalidRequest as problem:
         return ev.ExecutionFailed(error=ev.Error(type="PayloadTooLarge", message=str(problem)))
     return None
 
 
-#: What of an event may be too large, and what it is called.
-_MEASURED: Final[dict[type, Callable[[Any], tuple[ev.Json, str]]]] = {
-    ev.InvokeScheduled: lambda event: (event.input, f"the input of {event.function_name}"),
-    ev.ExecutionCompleted: lambda event: (event.result.ok, "the result of the run"),
-    ev.ExecutionContinued: lambda event: (event.input, "the input of the next segment"),
-    ev.StateSet: lambda event: (event.value, f"state[{event.key!r}]"),
+class _Measured(NamedTuple):
+    """What of an event may be too large, and what it is called."""
+
+    data: Callable[[Any], ev.Json]
+    name: Callable[[Any], str]
+
+
+_MEASURED: Final[dict[type, _Measured]] = {
+    ev.InvokeScheduled: _Measured(attrgetter("input"), lambda event: f"the input of {event.function_name}"),
+    ev.ExecutionCompleted: _Measured(attrgetter("result.ok"), lambda _: "the result of the run"),
+    ev.ExecutionContinued: _Measured(attrgetter("input"), lambda _: "the input of the next segment"),
+    ev.StateSet: _Measured(attrgetter("value"), lambda event: f"state[{event.key!r}]"),
 }
 
 

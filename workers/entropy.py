@@ -16,6 +16,12 @@ class SecureEntropy:
     def __init__(self, secret: bytes | None = None) -> None:
         self._secret = os.urandom(32) if secret is None else secret
         self._count = 0
+        self._prefix = hashlib.blake2b(b"token", key=self._secret, digest_size=8).digest()
+
+    def token(self) -> bytes:
+        """Sixteen bytes that nobody else has; they need not be hard to guess, and are cheap."""
+        self._count += 1
+        return self._prefix + self._count.to_bytes(8, "big")
 
     def random(self) -> float:
         """A float in [0, 1)."""

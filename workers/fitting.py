@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -98,7 +98,7 @@ def _stamped(event: ev.Event, definition: WorkflowDefinition, *, is_first: bool)
     return event
 
 
-def lost_its_owner(step: StepRecord, loaded: Loaded, held: Sequence[Delivery]) -> bool:
+def lost_its_owner(step: StepRecord, loaded: Loaded, held: Iterable[Delivery]) -> bool:
     """Tell whether whoever executed *step* is gone.
 
     So it is where the very delivery on which it took the step has come back.
@@ -112,7 +112,7 @@ def lost_its_owner(step: StepRecord, loaded: Loaded, held: Sequence[Delivery]) -
     return came_back or step.owner not in loaded.alive
 
 
-def live_owner(loaded: Loaded, worker_id: str, held: Sequence[Delivery]) -> str | None:
+def live_owner(loaded: Loaded, worker_id: str, held: Iterable[Delivery]) -> str | None:
     """Return the other worker that is executing steps of the run, if there is one."""
     elsewhere = None
     for step in loaded.steps:

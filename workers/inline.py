@@ -168,7 +168,7 @@ class InlineSteps:
             if known is not None and promise.execute is not None:
                 known.call = promise.execute
 
-    def take_over(self, loaded: Loaded, held: Sequence[Delivery], reported: Collection[str]) -> list[Fact]:
+    def take_over(self, loaded: Loaded, held: Iterable[Delivery], reported: Collection[str]) -> list[Fact]:
         """Return what has to be written before steps that nobody executes any more are begun here.
 
         Of those in *reported* something is about to be written.
@@ -190,7 +190,7 @@ class InlineSteps:
         return facts
 
     def _take_up(
-        self, step: StepRecord, known: _Known, loaded: Loaded, held: Sequence[Delivery]
+        self, step: StepRecord, known: _Known, loaded: Loaded, held: Iterable[Delivery]
     ) -> list[Fact]:
         is_lost = step.owner == self._me or lost_its_owner(step, loaded, held)
         name = known.event.function_name
@@ -305,7 +305,7 @@ class InlineSteps:
             last_heartbeat=None if known.beat is None else msgspec.json.decode(known.beat),
             call=known.call if known.event.kind == "operation" else None,
             definition=definition,
-            on_beat=lambda details: self._beat(path, doing, details),
+            on_beat=self._beat,
         )
         doing.attempt = attempt
         doing.body = self._services.runner.begin(attempt, self._ended)
@@ -334,6 +334,8 @@ class InlineSteps:
             logger.warning("%s of run %s: %s", attempt.event.function_name, self._run.run_id, outcome)
             outcome = ev.Result(error=error_of(outcome))
         self._happened(self._services.attempt_ended(attempt, outcome, known.scheduled_at))
+        if not self._services.runner.running:
+            self._services.turns.sweep()  # no other body is about to end
 
     def _journal_start(self, path: str, doing: Doing) -> None:
         """The attempt has lasted a while: let people see that it was started."""
@@ -341,9 +343,11 @@ class InlineSteps:
             doing.is_started = True
             self._happened(Started(path=path, attempt=doing.number, owner=self._me))
 
-    def _beat(self, path: str, doing: Doing, details: Any) -> None:
+    def _beat(self, attempt: Attempt, details: Any) -> None:
         """Write a heartbeat; those that come while one is being written become one."""
-        if self._doing.get(path) is not doing:
+        path = attempt.event.promise_id
+        doing = self._doing.get(path)
+        if doing is None or doing.attempt is not attempt:
             return
         doing.next_beat = self._known[path].beat = msgspec.json.encode(details)
         if doing.beating is None or doing.beating.done():

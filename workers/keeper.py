@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 
 from tidewheel.broker.errors import BrokerUnavailable, Unroutable
@@ -31,8 +32,11 @@ from tidewheel.workers.parked import ParkedRuns
 
 logger = logging.getLogger("tidewheel.keeper")
 
-#: A queue with more messages than this explains why a hint was not followed yet.
+#: A queue with more messages than this explains why a hint was not followed yet. So does one that has a
+#: message for each that waits; but not for ever, since one of them may be lost in a queue that is never
+#: empty.
 BACKLOG_MIN = 1_000
+BACKLOG_TIMES = 3
 #: Appends in one transaction.
 GROUP_MAX = 100
 #: Steps that are looked at side by side.
@@ -40,6 +44,8 @@ LOOKS_MAX = 50
 #: How often the rarer duties are done.
 ROUNDS_S = 1.0
 RETENTION_ROUND_S = 60.0
+#: How often it is looked for owners of runs that nobody knows (any more).
+OWNERS_ROUND_S = 30.0
 #: Never sleeps shorter than this, whatever is due.
 NAP_MIN_S = 0.002
 #: Not longer than this after steps were seen to.
@@ -68,6 +74,7 @@ class Keeper:
         duties = (
             self._for_ever(self._keep_due, 0.0),
             self._for_ever(self._keep_rounds, ROUNDS_S),
+            self._for_ever(self._keep_owners, OWNERS_ROUND_S),
             self._for_ever(self._keep_retention, RETENTION_ROUND_S),
         )
         self._tasks = [asyncio.create_task(duty, name="tidewheel-keeper") for duty in duties]
@@ -134,7 +141,7 @@ class Keeper:
             answers = await self._store.append(
                 [Append(run=timer.run, facts=(Fired(path=timer.path),)) for timer in group]
             )
-            await self._publish([one for answer in answers for one in publications(answer)])
+            await self._publish(publications(answers))
 
     async def _look_at_safely(self, due: DueStep, now: dt.datetime) -> Hint | None:
         """One step that cannot be seen to, as of an unreadable journal, must not hold up the others."""
@@ -159,19 +166,24 @@ class Keeper:
             return None
         fact = verdict(loaded, now)
         (answer,) = await self._store.append([Append(run=due.run, facts=(fact,))])
-        await self._publish(publications(answer))
+        await self._publish(publications([answer]))
         return None
 
     async def _without_backlog(self, hints: Sequence[Hint]) -> list[Hint]:
-        """Leave out hints whose first edition still waits in a long queue."""
-        queues = {work_queue(hint.run.namespace, hint.queue) for hint in hints}
+        """Leave out hints whose first edition still waits in its queue, as far as that can be told."""
+        waiting = Counter(work_queue(hint.run.namespace, hint.queue) for hint in hints)
         depths: dict[str, int] = {}
-        for queue in queues:
+        for queue in waiting:
             with contextlib.suppress(BrokerUnavailable):
                 depths[queue] = await self._broker.depth(queue)
-        return [
-            hint for hint in hints if depths.get(work_queue(hint.run.namespace, hint.queue), 0) < BACKLOG_MIN
-        ]
+        wanted = []
+        for hint in hints:
+            queue = work_queue(hint.run.namespace, hint.queue)
+            depth = depths.get(queue, 0)
+            is_there = depth >= waiting[queue] and hint.times < BACKLOG_TIMES
+            if depth < BACKLOG_MIN and not is_there:
+                wanted.append(hint)
+        return wanted
 
     async def _publish(self, wanted: Sequence[Publication]) -> None:
         if not wanted:
@@ -201,6 +213,14 @@ class Keeper:
         queues = {DEFAULT_QUEUE, *(queue for worker in ours for queue in worker.queues)}
         await self._dead_letters.listen(queues)
         await self._parked.retry(alive)
+
+    async def _keep_owners(self) -> None:
+        """Find runs whose worker was given up before it took them, and died before it said that it lives."""
+        lost = await self._store.lost_owners()
+        if lost:
+            logger.warning("runs of workers that are not registered: %s", ", ".join(lost))
+            await self._store.give_up(lost)
+            self._stirred.set()
 
     async def _keep_retention(self) -> None:
         """Let the store see to itself, then delete what ended long ago, a batch at a time."""

@@ -29,10 +29,11 @@ class LateStarts:
         self._after_s = after_s
         self._begun: deque[tuple[float, Callable[[str, Any], None], str, Begun]] = deque()
         self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def watch(self, tell: Callable[[str, B], None], path: str, begun: B) -> None:
         """Call *tell* with the last two when the step has lasted long enough, if it still goes on."""
-        loop = asyncio.get_running_loop()
+        loop = self._loop = self._loop or asyncio.get_running_loop()
         due = loop.time() + self._after_s
         while self._begun and self._begun[0][3].is_over:
             self._begun.popleft()  # what ended in time is not kept until its time comes

@@ -29,13 +29,17 @@ class Presence:
     A body that is cancelled then has not cancelled itself.
     """
 
+    #: The event loop, once it has begun.
+    loop: asyncio.AbstractEventLoop
+
     def __init__(self) -> None:
         self._waiting: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
         """Be there, to be cancelled with all others. May be called twice."""
         if self._waiting is None:
-            self._waiting = asyncio.create_task(_wait_for_ever(), name="tidewheel-presence")
+            self.loop = asyncio.get_running_loop()
+            self._waiting = self.loop.create_task(_wait_for_ever(), name="tidewheel-presence")
 
     def is_ending(self) -> bool:
         """Tell whether it was cancelled."""
@@ -75,7 +79,7 @@ class OnLoop:
         self._limits = limits
         self._attempt = attempt
         self._ended = ended
-        self._loop = attempt.loop = asyncio.get_running_loop()
+        self._loop = attempt.loop = presence.loop
         # Not that of whoever happens to leave the slot it gets.
         self._context = contextvars.copy_context()
         self._is_over = False

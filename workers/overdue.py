@@ -33,7 +33,8 @@ def judge(due: DueStep, now: dt.datetime) -> Hint | Verdict | None:
         return _silent if step.heartbeat_s is not None else None
     if step.state == "scheduled" and step.start_by is not None and step.start_by <= now:
         return _not_started
-    return Hint(run=due.run, queue=step.queue, path=step.path, attempt=step.attempt + 1)
+    times = max(0, step.hints - 1)
+    return Hint(run=due.run, queue=step.queue, path=step.path, attempt=step.attempt + 1, times=times)
 
 
 def _current(step: StepRecord) -> int:

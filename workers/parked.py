@@ -66,7 +66,7 @@ class ParkedRuns:
             await self._broker.publish([to_queue(hint, sticky_queue(worker.worker_id))])
         except Unroutable:
             # Anybody may take it now, and park it again: then this worker has still to be tried.
-            await self._broker.publish(publications(answer))
+            await self._broker.publish(publications([answer]))
             return
         self._tried[run.key, worker.worker_id, run.last_seq] = None
         while len(self._tried) > REMEMBERED_MAX:

@@ -15,6 +15,8 @@ from tidewheel.broker.errors import BrokerUnavailable, Unroutable
 from tidewheel.broker.message import Publication
 from tidewheel.broker.protocol import Broker
 from tidewheel.broker.topology import is_for_a_client
+from tidewheel.sdk.hinting import publications
+from tidewheel.store.append import Appended
 
 logger = logging.getLogger("tidewheel.workers")
 
@@ -29,6 +31,8 @@ class Postman:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._waiting: deque[Publication] = deque()
+        #: Commits of which nothing was published yet: those of one transaction come together.
+        self._owed: list[Appended] = []
         self._publishing: asyncio.Task[None] | None = None
         self.dropped = 0
 
@@ -39,7 +43,15 @@ class Postman:
                 self.dropped += 1
                 continue
             self._waiting.append(publication)
-        if self._waiting and self._publishing is None:
+        self._begin()
+
+    def follow_up(self, answer: Appended) -> None:
+        """Publish soon what a commit owes; who waits for several runs is told of them together."""
+        self._owed.append(answer)
+        self._begin()
+
+    def _begin(self) -> None:
+        if self._publishing is None and (self._waiting or self._owed):
             self._publishing = asyncio.create_task(self._publish(), name="tidewheel-postman")
 
     async def idle(self) -> None:
@@ -49,7 +61,9 @@ class Postman:
 
     async def _publish(self) -> None:
         try:
-            while self._waiting:
+            while self._waiting or self._owed:
+                owed, self._owed = self._owed, []
+                self.send(publications(owed))
                 batch = [self._waiting.popleft() for _ in range(min(BATCH_MAX, len(self._waiting)))]
                 try:
                     await self._broker.publish(batch)

@@ -19,7 +19,7 @@ from tidewheel.journal import events as ev
 from tidewheel.journal.errors import TidewheelError
 from tidewheel.sdk.definitions import TaskDefinition
 from tidewheel.sdk.failures import error_of
-from tidewheel.sdk.hinting import publication_of, publications
+from tidewheel.sdk.hinting import publication_of
 from tidewheel.store.append import Append, Appended, Beat, Fact, Hint, Retrying, Started, Verdict
 from tidewheel.store.errors import CommitUnknown, StoreUnavailable
 from tidewheel.store.page import NEAR
@@ -178,7 +178,7 @@ class QueuedStep:
         except Exception as problem:  # noqa: BLE001 - the store refused the step's transaction, say
             result = ev.Result(error=error_of(problem))
         if isinstance(result, Committed):
-            self._services.postman.send(publications(result.answer))
+            self._services.follow_up(result.answer)
             return
         await self._report(step.queue, self._services.attempt_ended(attempt, result, step.scheduled_at))
 
@@ -204,7 +204,7 @@ class QueuedStep:
         delay = self._services.clock.seconds_until(fact.retry_at)
         asyncio.get_running_loop().call_later(delay, self._services.postman.send, [publication_of(hint)])
 
-    def _beat(self, details: Any) -> None:
+    def _beat(self, _attempt: Attempt, details: Any) -> None:
         """Write a heartbeat; those that come while one is being written become one."""
         self._next_beat = msgspec.json.encode(details)
         if self._beating is None or self._beating.done():

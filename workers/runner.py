@@ -90,6 +90,8 @@ class Runner:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="tidewheel-task") if threads else None
         self._processes = processes
         self._places: dict[str, TaskPlace] = {}
+        #: Whether a task needs only the loop, by its name.
+        self._on_loop: dict[str, bool] = {}
         self._lanes: dict[Kind, Lane] = {}
         if threads:
             self._lanes[Kind.THREAD] = Lane(threads)
@@ -144,11 +146,15 @@ class Runner:
 
     def _needs_only_the_loop(self, attempt: Attempt) -> bool:
         definition, limits = attempt.definition, attempt.event.limits
-        return (
-            kind_of(definition, attempt.call) not in self._lanes
-            and (definition is None or not definition.transactional)
-            and (limits is msgspec.UNSET or limits.heartbeat is None)
-        )
+        if limits is not msgspec.UNSET and limits.heartbeat is not None:
+            return False
+        if definition is None or attempt.call is not None:
+            return kind_of(definition, attempt.call) not in self._lanes
+        known = self._on_loop.get(definition.name)
+        if known is None:
+            known = kind_of(definition) not in self._lanes and not definition.transactional
+            self._on_loop[definition.name] = known
+        return known
 
     async def execute(self, attempt: Attempt) -> ev.Result | Committed:
         """Wait for a slot and execute *attempt*."""
@@ -189,7 +195,7 @@ class Runner:
 
     async def _execute(self, attempt: Attempt, place: Place | None) -> ev.Result:
         attempt.loop = asyncio.get_running_loop()
-        pulse = attempt.pulse = Pulse(attempt.loop, attempt.on_beat)
+        pulse = attempt.pulse = Pulse(attempt.loop, partial(attempt.on_beat, attempt))
         threads: Threads | None = None if place is None else partial(self._in_thread, place)
         return await execute(attempt, bounds=self._bounds(attempt), pulse=pulse, threads=threads)
 
@@ -212,7 +218,7 @@ class Runner:
         )
         try:
             async with processes.process() as process:
-                pulse = Pulse(asyncio.get_running_loop(), attempt.on_beat)
+                pulse = Pulse(asyncio.get_running_loop(), partial(attempt.on_beat, attempt))
                 body = process.execute(call, pulse.heard)
                 return await bounded(event, body, _result_of_process, self._bounds(attempt), pulse)
         except ProcessFailed as problem:

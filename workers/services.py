@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import logging
+from collections import deque
 from collections.abc import Awaitable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,11 +13,10 @@ from typing import Any
 from msgspec import UNSET
 
 from tidewheel.broker.errors import BrokerUnavailable
-from tidewheel.broker.protocol import Broker
+from tidewheel.broker.protocol import Broker, Delivery
 from tidewheel.journal.events import Result
 from tidewheel.replay.execution import Entropy
 from tidewheel.sdk.app import App
-from tidewheel.sdk.hinting import publications
 from tidewheel.sdk.limits import Limits
 from tidewheel.store.append import Append, Appended, Completed, Retrying
 from tidewheel.store.protocol import Store
@@ -28,6 +28,7 @@ from tidewheel.workers.entropy import SecureEntropy
 from tidewheel.workers.late_starts import LateStarts
 from tidewheel.workers.postman import Postman
 from tidewheel.workers.runner import Attempt, Runner
+from tidewheel.workers.turns import Turns
 from tidewheel.workers.writer import Writer
 
 logger = logging.getLogger("tidewheel.workers")
@@ -48,6 +49,8 @@ class Services:
     writer: Writer
     postman: Postman
     runner: Runner
+    #: Lets sessions take their turns.
+    turns: Turns
     #: Journals the start of inline steps that go on for long.
     late_starts: LateStarts
     entropy: Entropy
@@ -58,6 +61,7 @@ class Services:
     #: Attempts of queued steps that are being claimed or executed here.
     claims: set[tuple[RunRef, str, int]] = field(default_factory=set)
     _background: set[asyncio.Task[Any]] = field(default_factory=set)
+    _done_with: deque[Delivery] = field(default_factory=deque)
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Do *work* next to everything else, and keep it from being forgotten half done."""
@@ -83,6 +87,17 @@ class Services:
             owner=owner,
         )
 
+    def acknowledge(self, delivery: Delivery) -> None:
+        """Let go of a delivery: it is done with. Many are told of one after the other, by one task."""
+        self._done_with.append(delivery)
+        if len(self._done_with) == 1:
+            self.spawn(self._acknowledge())
+
+    async def _acknowledge(self) -> None:
+        while self._done_with:
+            await self.settle(self._done_with[0].acknowledge())
+            self._done_with.popleft()
+
     async def settle(self, saying: Awaitable[None]) -> None:
         """Say what becomes of a delivery. If the broker does not hear it, it delivers again: harmless."""
         try:
@@ -90,11 +105,13 @@ class Services:
         except BrokerUnavailable as problem:
             logger.warning("a delivery was not settled and will come again: %s", problem)
 
-    async def append(self, request: Append, *, driving: RunRef | None = None) -> Appended:
-        """Write, then publish what the commit owes; not to the run that the caller is *driving* itself."""
-        answer = await self.writer.submit(request)
-        if driving is not None and answer.hints:
-            answer.hints = [hint for hint in answer.hints if hint.run != driving or hint.path is not None]
-        if answer.hints or answer.ended:
-            self.postman.send(publications(answer))
+    async def append(self, request: Append) -> Appended:
+        """Write, then publish what the commit owes."""
+        answer = await self.writer.append(request)
+        self.follow_up(answer)
         return answer
+
+    def follow_up(self, answer: Appended) -> None:
+        """Publish what a commit owes."""
+        if answer.hints or answer.ended:
+            self.postman.follow_up(answer)

@@ -5,8 +5,9 @@ together with what happened here, take its moves, append facts and moves togethe
 the commit allows. When there is nothing left to do the deliveries are acknowledged. In the normal
 case a sequential step costs one commit: its result and the code's next moves.
 
-Everything here may be lost at any moment. What counts is in the store, and the code's memory is
-dropped (``_forget``) after any append that is not known to be committed.
+A turn waits for what others wrote, if it has to be loaded, and for the store's answer. Everything here may be
+lost at any moment: what counts is in the store. The code's memory is dropped (``_forget``) after any append
+that is not known to be committed.
 """
 
 from __future__ import annotations
@@ -14,14 +15,12 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import logging
-from collections.abc import Callable, Container, Iterable, Sequence
-from typing import Final
-
-import msgspec
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from typing import Any, Final
 
 from tidewheel.broker.protocol import Delivery
 from tidewheel.journal import events as ev
-from tidewheel.replay.execution import Activation, Execution
+from tidewheel.replay.execution import Execution
 from tidewheel.sdk.hinting import publication_of
 from tidewheel.sdk.program import execution_of
 from tidewheel.store.append import (
@@ -42,10 +41,12 @@ from tidewheel.store.ledger import UNSEEN
 from tidewheel.store.protocol import Loaded
 from tidewheel.store.records import RunRef
 from tidewheel.workers import fitting
-from tidewheel.workers.dispatching import Orders, give_orders
+from tidewheel.workers.dispatching import give_orders
+from tidewheel.workers.held import Held
 from tidewheel.workers.inline import InlineSteps
 from tidewheel.workers.near_timers import NearTimers
 from tidewheel.workers.services import Services
+from tidewheel.workers.turn import Turn, parks, pinned, request_of
 
 logger = logging.getLogger("tidewheel.workers")
 
@@ -53,25 +54,9 @@ logger = logging.getLogger("tidewheel.workers")
 STALE_MAX = 50
 #: The longest pause between two turns while the store cannot be used.
 PAUSE_MAX_S = 5.0
-
-
 #: The facts that may be known already, when somebody else was faster, and their events.
 _SETTLING: Final = (Completed, Fired)
 _SETTLED: Final = (ev.InvokeCompleted, ev.TimerFired)
-
-
-class Turn(msgspec.Struct, eq=False):
-    """One activation, as far as it has come."""
-
-    facts: tuple[Fact, ...]
-    #: When it was begun, by the store's clock.
-    now: dt.datetime
-    activation: Activation | None = None
-    orders: Orders | None = None
-    moves: Moves | None = None
-    park: Park | None = None
-    #: What the store said; None where there was nothing to append.
-    answer: Appended | None = None
 
 
 class Session:
@@ -84,6 +69,8 @@ class Session:
         self._execution: Execution | None = None
         #: The execution was made anew, and has not moved yet.
         self._is_cold = True
+        #: The run as its start left it, if a hint says so and nothing else is known.
+        self._sketch = b""
         #: The queue of the run's workers, once it was read.
         self._queue: str | None = None
         self._token = b""
@@ -97,25 +84,29 @@ class Session:
         self._is_owed_a_turn = False
         self._is_over = False
         self._stale = 0
-        #: The deliveries in hand, and when they have to be let go.
-        self._held: list[Delivery] = []
-        self._holds: dict[Delivery, asyncio.TimerHandle] = {}
+        self._held = Held(services.config.hold_s, services.acknowledge)
         self._steps = InlineSteps(services, run, self._happened)
         self._timers = NearTimers(services.clock, self._happened)
-        self._turning: asyncio.Task[None] | None = None
+        #: Whether turns are being taken; the task, or the turn, in which something is awaited.
+        self._is_turning = False
+        self._waiting: asyncio.Task[None] | None = None
+        self._turn: Turn | None = None
+        self._pause_s = services.config.pause_s
+        #: Those who wait for the end of all turns.
+        self._at_rest: asyncio.Event | None = None
 
     # What the worker calls
 
-    def deliver(self, delivery: Delivery) -> None:
-        """Take a hint: somebody says that the run has something to do."""
-        self._held.append(delivery)
-        hold_s = self._services.config.hold_s
-        self._holds[delivery] = asyncio.get_running_loop().call_later(hold_s, self._hold_no_longer, delivery)
+    def deliver(self, delivery: Delivery, sketch: bytes = b"") -> None:
+        """Take a hint: somebody says that the run has something to do, and maybe how it was then."""
+        self._held.add(delivery)
+        if sketch and not self._is_turning and self._execution is None and not delivery.earlier_deliveries:
+            self._sketch = sketch
         self._happened(None)
 
     def is_idle(self) -> bool:
         """Tell whether nothing is under way here; what is kept in memory can be dropped."""
-        return self._turning is None and not self._steps.in_flight()
+        return not self._is_turning and not self._steps.in_flight()
 
     def is_empty(self) -> bool:
         """Tell whether there is nothing here that another session would not have to begin with."""
@@ -123,26 +114,31 @@ class Session:
 
     def is_busy(self) -> bool:
         """Tell whether a turn or a step is being executed; waiting for a retry is not that."""
-        return self._turning is not None or self._steps.is_executing()
+        return self._is_turning or self._steps.is_executing()
 
     async def finish(self) -> None:
         """Return when no turn is under way."""
-        while self._turning is not None:
-            await asyncio.wait([self._turning])
+        while self._is_turning:
+            self._at_rest = self._at_rest or asyncio.Event()
+            await self._at_rest.wait()
 
     async def hand_back(self, limit_s: float) -> None:
         """Stop executing steps and give everything back, for another worker to go on at once."""
-        if self._turning is not None:
-            await asyncio.wait([self._turning], timeout=limit_s)
-        if self._turning is not None:  # the store is away: what is in hand is found by whoever takes over
+        try:
+            async with asyncio.timeout(limit_s):
+                await self.finish()
+        except TimeoutError:  # the store is away: what is in hand is found by whoever takes over
             self._is_over = True
-            self._turning.cancel()
-            await asyncio.wait([self._turning])
+            if self._waiting is not None:
+                self._waiting.cancel()
+                await asyncio.wait([self._waiting])
+            self._turn = None
+        held = self._held.take()
         facts = self._steps.hand_back(self._services.clock.now())
         if facts:
             await self._services.append(Append(run=self.run, facts=tuple(facts)))
         self.drop()
-        for delivery in self._take_held():
+        for delivery in held:
             await self._services.settle(delivery.release())
 
     def drop(self) -> None:
@@ -164,52 +160,133 @@ class Session:
 
     def _go_on(self) -> None:
         """Take turns, unless that is under way."""
-        if self._turning is None:
-            self._turning = asyncio.create_task(self._take_turns(), name=f"tidewheel-run-{self.run.run_id}")
+        if not self._is_turning:
+            self._is_turning = True
+            self._services.turns.add(self)
 
     def _has_work(self) -> bool:
-        return not self._is_over and (bool(self._facts) or self._must_load or self._must_show)
+        return not self._is_over and bool(self._facts or self._must_load or self._must_show)
 
-    async def _take_turns(self) -> None:
-        pause_s = self._services.config.pause_s
+    def take_turn(self, now: dt.datetime) -> None:
+        """Begin a turn; it ends when what it appends is written."""
+        if not self._has_work():
+            self._rest()
+        elif self._execution is None or self._must_load:
+            sketched = self._sketched() if self._sketch else None
+            if sketched is not None:
+                self._begin_turn(sketched, now)
+            else:
+                self._await(self._load_and_turn())
+        else:
+            self._begin_turn(None, now)
+
+    def _await(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do what has to be waited for, in the middle of a turn or after the last."""
+        self._waiting = asyncio.create_task(work, name=f"tidewheel-run-{self.run.run_id}")
+
+    async def _load_and_turn(self) -> None:
         try:
-            while self._has_work():
-                try:
-                    await self._turn()
-                except (StoreUnavailable, CommitUnknown) as problem:
-                    # Results are kept until they can be written.
-                    logger.warning("run %s waits for the store: %s", self.run.run_id, problem)
-                    self._must_load = True
-                    await asyncio.sleep(pause_s)
-                    pause_s = min(2 * pause_s, PAUSE_MAX_S)
-            await self._acknowledge()
-        except Exception:
-            logger.exception("run %s: its turn failed, and its delivery is given back", self.run.run_id)
-            await self._give_back()
-        finally:
-            self._turning = None
-            if self._has_work():
-                self._go_on()
-            elif self.is_idle():
-                self._on_idle(self)
-
-    async def _turn(self) -> None:
-        loaded = await self._load() if self._execution is None or self._must_load else None
-        if self._execution is None and loaded is None:
+            loaded = await self._load()
+        except Exception as problem:  # noqa: BLE001 - whatever it is, it is this run's alone
+            self._turn_failed(problem)
             return
+        self._waiting = None
+        if self._execution is None and loaded is None:
+            self._turn_ended()
+        else:
+            self._begin_turn(loaded, self._services.clock.now())
+
+    def _begin_turn(self, loaded: Loaded | None, now: dt.datetime) -> None:
+        """Show, move, and append what comes of it."""
         happened, self._facts = self._facts, []
-        turn = Turn(self._facts_of_turn(happened, loaded), self._services.clock.now())
         try:
+            turn = Turn(happened, self._facts_of_turn(happened, loaded), now)
             self._show(loaded, turn)
             self._move(turn)
-            await self._append(turn)
-        except BaseException:
-            self._forget()
+            request = request_of(turn, self.run, is_owed=self._is_owed_a_turn)
+        except Exception as problem:  # noqa: BLE001 - whatever it is, it is this run's alone
             self._facts = [*happened, *self._facts]
-            raise
-        self._carry_out(turn)
+            self._turn_failed(problem)
+            return
+        if request is None:
+            self._turn_ended()
+        else:
+            self._turn = turn
+            self._services.writer.submit(request, self._answered)
+
+    def _answered(self, answer: Appended | Exception) -> None:
+        """The store has answered: carry out what the commit allows."""
+        turn, self._turn = self._turn, None
+        if turn is None:
+            return  # everything was given back meanwhile
+        if isinstance(answer, Exception):
+            self._facts = [*turn.happened, *self._facts]
+            self._turn_failed(answer)
+            return
+        self._pause_s = self._services.config.pause_s
+        if answer.hints:  # not to this run: it is being driven
+            answer.hints = [hint for hint in answer.hints if hint.run != self.run or hint.path is not None]
+        self._services.follow_up(answer)
+        try:
+            self._carry_out(turn, answer)
+        except Exception as problem:  # noqa: BLE001 - as above
+            self._turn_failed(problem)
+            return
+        self._turn_ended()
+
+    def _turn_ended(self) -> None:
+        """Take the next turn if there is something to do, else let go of the deliveries."""
+        if self._has_work():
+            self._services.turns.add(self)
+        else:
+            self._rest()
+
+    def _turn_failed(self, problem: Exception) -> None:
+        """What the code knows may not have been committed: begin anew, a little later."""
+        self._forget()
+        if isinstance(problem, StoreUnavailable | CommitUnknown):
+            # Results are kept until they can be written.
+            logger.warning("run %s waits for the store: %s", self.run.run_id, problem)
+            self._must_load = True
+            self._await(self._pause())
+        else:
+            logger.error(
+                "run %s: its turn failed, and its delivery is given back", self.run.run_id, exc_info=problem
+            )
+            self._await(self._give_back())
+
+    async def _pause(self) -> None:
+        pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, PAUSE_MAX_S)
+        await asyncio.sleep(pause_s)
+        self._waiting = None
+        self._turn_ended()
+
+    def _rest(self) -> None:
+        """Nothing is left to do here for now."""
+        self._is_turning = False
+        self._waiting = None
+        if self._held:
+            # While a step is executed here one is kept, so that a loss is noticed (``owner_message``). A long
+            # wait for a retry is no reason: many such would leave no room for others.
+            self._held.settle(keep=1 if self._steps.is_executing_soon() else 0)
+        if self._at_rest is not None:
+            self._at_rest.set()
+            self._at_rest = None
+        if self.is_idle():
+            self._on_idle(self)
 
     # Load
+
+    def _sketched(self) -> Loaded | None:
+        """Return the run as the hint for its start has it, if it is for us; else it is loaded."""
+        loaded, self._sketch = self._services.store.sketched(self._sketch), b""
+        if loaded is None or loaded.run.ref != self.run:
+            return None
+        queue = loaded.run.queue
+        if queue not in self._services.config.queues or fitting.misfit(self._services.app, loaded.run):
+            return None
+        self._queue, self._must_load = queue, False
+        return loaded
 
     async def _load(self) -> Loaded | None:
         """Read what others wrote; None where the run is not for us."""
@@ -276,17 +353,20 @@ class Session:
     # Show
 
     def _facts_of_turn(self, happened: Sequence[Fact], loaded: Loaded | None) -> tuple[Fact, ...]:
-        """What happened here since the last turn, and what is to be said of steps that others lost."""
+        """What happened here since the last turn, and what is to be said of steps that others lost.
+
+        What the journal says already is left out.
+        """
         facts = happened
-        known: Container[str] = () if self._execution is None else self._execution.history.facts
+        known: Collection[str] = () if self._execution is None else self._execution.history.facts
         if loaded is not None:
             self._steps.observe(loaded.entries)
             reported = {fact.path for fact in happened if isinstance(fact, Started | Completed | Retrying)}
             facts = [*happened, *self._steps.take_over(loaded, self._held, reported)]
             if facts:
                 settled = [entry.event for entry in loaded.entries if isinstance(entry.event, _SETTLED)]
-                facts = _without_known(facts, {event.promise_id for event in settled})
-        return tuple(_without_known(facts, known))
+                known = {*known, *(event.promise_id for event in settled)}
+        return tuple([fact for fact in facts if not (isinstance(fact, _SETTLING) and fact.path in known)])
 
     def _show(self, loaded: Loaded | None, turn: Turn) -> None:
         """Bring the code's memory up to date. Facts of this turn are shown as if they were committed."""
@@ -297,8 +377,13 @@ class Session:
             self._is_owed_a_turn = loaded.run.wake_at is not None
             self._timers.arm(loaded.timers)
         assert self._execution is not None
-        shown = enumerate(_shown_events(turn.facts), start=self._seq + 1)
-        self._execution.load([ev.Entry(seq, turn.now, event) for seq, event in shown])
+        history, seq = self._execution.history, self._seq
+        for fact in turn.facts:
+            seq += 1
+            if isinstance(fact, Completed):
+                history.settle(fact.path, fact.result, ev.InvokeCompleted, seq)
+            elif isinstance(fact, Fired):
+                history.settle(fact.path, ev.NOTHING, ev.TimerFired, seq)
 
     def _begin(self, loaded: Loaded) -> Execution:
         definition = self._services.app.workflows[loaded.run.workflow]
@@ -329,61 +414,32 @@ class Session:
         if self._is_cold or wanted:
             self._steps.learn_closures(execution)
             self._is_cold = False
-        turn.park = self._parks(execution, turn.activation)
+        turn.park = parks(self._services.app, execution, turn.activation)
         assert self._queue is not None
         activation = turn.activation if turn.park is None else None
         orders = turn.orders = give_orders(
             self._services, execution, activation, seq=self._seq, queue=self._queue
         )
-        events = orders.events = self._pinned(execution, orders.events)
+        events = orders.events = pinned(
+            self._services.app, execution, orders.events, is_first=not self._token
+        )
         turn.moves = Moves(
             expected=self._token,
-            token=self._services.chance.bytes() if events else self._token,
+            token=self._services.chance.token() if events else self._token,
             base_seq=self._seq,
             events=events,
             owner=self._services.worker_id,
-            message_id=self._held[0].message.message_id if self._held else None,
+            message_id=self._held.message_id,
             children=orders.children,
             abandoned=abandoned,
             wanted=wanted,
         )
 
-    def _pinned(self, execution: Execution, events: list[ev.Event]) -> list[ev.Event]:
-        """Say by which code the run goes on, where its start does not."""
-        started = execution.history.started
-        if not events or started is None or started.component_digest:
-            return events
-        definition = self._services.app.workflows[started.workflow]
-        return fitting.pinned(events, definition, is_first=not self._token)
-
-    def _parks(self, execution: Execution, activation: Activation | None) -> Park | None:
-        """A run whose code no longer fits may wait for a fixed deploy instead of failing."""
-        if activation is None or activation.violation is None:
-            return None
-        assert execution.history.started is not None
-        definition = self._services.app.workflows[execution.history.started.workflow]
-        if definition.on_violation != "park":
-            return None
-        return Park(kind="violation", reason=activation.violation.message)
-
-    # Append
-
-    async def _append(self, turn: Turn) -> None:
-        moves = turn.moves
-        assert moves is not None
-        says_something = turn.facts or moves.events or moves.abandoned or moves.wanted or turn.park
-        if not says_something and not self._is_owed_a_turn:
-            return
-        request = Append(run=self.run, facts=turn.facts, moves=moves, mark=turn.park)
-        turn.answer = await self._services.append(request, driving=self.run)
-
     # Carry out
 
-    def _carry_out(self, turn: Turn) -> None:
+    def _carry_out(self, turn: Turn, answer: Appended) -> None:
         """Do what the commit allows: start steps, arm timers, stop what the code gave up on."""
-        execution, answer, moves, orders = self._execution, turn.answer, turn.moves, turn.orders
-        if answer is None:
-            return
+        execution, moves, orders = self._execution, turn.moves, turn.orders
         assert execution is not None
         assert moves is not None
         assert orders is not None
@@ -431,60 +487,14 @@ class Session:
             self._execution.evict()
             self._execution = None
 
-    # Acknowledge
-
-    async def _acknowledge(self) -> None:
-        """Settle the deliveries; while a step is executed here one is kept, so that a loss is noticed.
-
-        A step that waits long for its next attempt is no reason: many such would leave no room for others.
-        """
-        if not self._held:
-            return
-        keep = 1 if self._steps.is_executing_soon() else 0  # its message id is the run's ``owner_message``
-        done_with = self._held[keep:]
-        for delivery in done_with:
-            self._let_go(delivery)
-        for delivery in done_with:
-            await self._services.settle(delivery.acknowledge())
-
-    def _let_go(self, delivery: Delivery) -> None:
-        self._held.remove(delivery)
-        self._holds.pop(delivery).cancel()
-
-    def _hold_no_longer(self, delivery: Delivery) -> None:
-        if delivery in self._held:
-            self._let_go(delivery)
-            self._services.spawn(self._services.settle(delivery.acknowledge()))
-
     async def _give_back(self) -> None:
         self.drop()
         await asyncio.sleep(self._services.config.pause_s)
-        held = self._take_held()
+        held = self._held.take()
         for delivery in held:
             await self._services.settle(delivery.release())
         if not held and self._queue is not None:
             # Nobody else comes back to what was dropped: its owner, this worker, is alive.
             self._services.postman.send([publication_of(Hint(run=self.run, queue=self._queue))])
-
-    def _take_held(self) -> list[Delivery]:
-        held, self._held = self._held, []
-        for hold in self._holds.values():
-            hold.cancel()
-        self._holds = {}
-        return held
-
-
-def _without_known(facts: Sequence[Fact], known: Container[str]) -> Sequence[Fact]:
-    """Leave out what the journal, which has *known*, says already."""
-    return [fact for fact in facts if not (isinstance(fact, _SETTLING) and fact.path in known)]
-
-
-def _shown_events(facts: Iterable[Fact]) -> list[ev.Event]:
-    """The events of *facts* that the code is shown."""
-    shown: list[ev.Event] = []
-    for fact in facts:
-        if isinstance(fact, Completed):
-            shown.append(ev.InvokeCompleted(promise_id=fact.path, result=fact.result, attempt=fact.attempt))
-        elif isinstance(fact, Fired):
-            shown.append(ev.TimerFired(promise_id=fact.path))
-    return shown
+        self._waiting = None
+        self._turn_ended()

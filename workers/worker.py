@@ -22,7 +22,7 @@ from tidewheel.broker.topology import (
     work_queue,
     work_topology,
 )
-from tidewheel.broker.work_items import RunHint, TaskHint, read_item
+from tidewheel.broker.work_items import RunHint, RunsEnded, TaskHint, read_item
 from tidewheel.journal.errors import TidewheelError
 from tidewheel.sdk.app import App
 from tidewheel.sdk.limits import Limits
@@ -41,6 +41,7 @@ from tidewheel.workers.services import Services
 from tidewheel.workers.session import Session
 from tidewheel.workers.task_places import check_processes, module_of
 from tidewheel.workers.task_pool import TaskPool
+from tidewheel.workers.turns import Turns
 from tidewheel.workers.writer import Writer
 
 logger = logging.getLogger("tidewheel.workers")
@@ -85,7 +86,8 @@ class Worker:
             config=self.config,
             limits=limits,
             clock=clock,
-            writer=Writer(store, clock, self.config.batch),
+            writer=Writer(store, clock),
+            turns=Turns(clock, store.flush),
             postman=Postman(broker),
             runner=Runner(
                 store,
@@ -253,6 +255,8 @@ class Worker:
         """Begin with one work item; it goes on next to the others."""
         try:
             item = read_item(delivery.message)
+            if isinstance(item, RunsEnded):
+                raise PoisonMessage("a notice of ended runs is not work")
             if item.namespace != self.services.namespace:
                 message = (
                     f"it is for namespace {item.namespace!r}, this worker serves {self.services.namespace!r}"
@@ -266,12 +270,10 @@ class Worker:
             case RunHint(alone=True):
                 self.services.spawn(self._try_alone(delivery, RunRef(item.namespace, item.run_id)))
             case RunHint():
-                self._session(RunRef(item.namespace, item.run_id)).deliver(delivery)
+                self._session(RunRef(item.namespace, item.run_id)).deliver(delivery, bytes(item.sketch))
             case TaskHint():
                 step = QueuedStep(self.services, delivery, item)
                 self._queued[step] = asyncio.create_task(self._follow(step, delivery))
-            case _:
-                await delivery.bury("a notice of an ended run is not work")
 
     async def _follow(self, step: QueuedStep, delivery: Delivery) -> None:
         try:

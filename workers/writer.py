@@ -1,100 +1,91 @@
-"""Group commit: appends that come while a transaction is under way share the next one.
+"""The one way from a worker to the store's appends.
 
-A lost reply to COMMIT is resolved here: the same appends are repeated until the store says what
-became of them, within a budget. Each is repeated by itself, so that one whose run is held up does not hold up
-the others. Whoever gets an error does not know, and must look again.
+A lost reply to COMMIT is resolved here: the same append is repeated until the store says what became of it,
+within a budget, and by itself, so that one whose run is held up does not hold up others. Whoever gets an
+error does not know, and must look again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import logging
-from collections.abc import Sequence
 
 from tidewheel.store.append import Append, Appended
 from tidewheel.store.errors import CommitUnknown, StoreUnavailable
-from tidewheel.store.protocol import Store
+from tidewheel.store.protocol import Answered, Store
 from tidewheel.workers.clock import StoreClock
 
 logger = logging.getLogger("tidewheel.workers")
 
-#: How often a commit of unknown outcome is repeated before its callers are told so.
+#: How often a commit of unknown outcome is repeated before its caller is told so.
 REPEATS_MAX = 6
 REPEAT_FIRST_S = 0.05
 
 
 class Writer:
-    """The one way from a worker to the store's ``append``; *batch_max* of them share a transaction."""
+    """Passes appends on to *store*, and what it says of the time to *clock*."""
 
-    def __init__(self, store: Store, clock: StoreClock, batch_max: int) -> None:
+    def __init__(self, store: Store, clock: StoreClock) -> None:
         self._store = store
-        self._batch_max = batch_max
-        self._clock = clock
-        self._waiting: list[tuple[Append, asyncio.Future[Appended]]] = []
-        self._flushing: asyncio.Task[None] | None = None
+        self.clock = clock
+        self._under_way = 0
+        #: What the store last said of the time.
+        self._told: dt.datetime | None = None
+        self._at_rest: asyncio.Event | None = None
         #: Appends that are being repeated.
         self._repeating: set[asyncio.Task[None]] = set()
-        #: Transactions and appends so far.
-        self.commits = 0
+        #: How many were answered so far.
         self.appends = 0
 
-    async def append(self, request: Append) -> Appended:
-        """Write *request*, in the order of the calls, and return what became of it."""
-        return await self.submit(request)
+    def submit(self, request: Append, answered: Answered) -> None:
+        """Write *request*, and call *answered* once, not from in here."""
+        self._under_way += 1
+        self._store.submit(request, _Asked(self, request, answered))
 
-    def submit(self, request: Append) -> asyncio.Future[Appended]:
-        """Write *request* in its turn; what is returned will say what became of it."""
-        answer: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
-        self._waiting.append((request, answer))
-        if self._flushing is None:
-            self._flushing = asyncio.create_task(self._flush(), name="tidewheel-writer")
-        return answer
+    async def append(self, request: Append) -> Appended:
+        """Write *request* and return what became of it."""
+        done: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+
+        def answered(answer: Appended | Exception) -> None:
+            if done.done():
+                return  # whoever asked has left
+            if isinstance(answer, Exception):
+                done.set_exception(answer)
+            else:
+                done.set_result(answer)
+
+        self.submit(request, answered)
+        return await done
 
     async def idle(self) -> None:
         """Return when everything that was asked for has been answered."""
-        while busy := {*self._repeating, *([self._flushing] if self._flushing is not None else [])}:
-            await asyncio.wait(busy)
+        while self._under_way:
+            self._at_rest = self._at_rest or asyncio.Event()
+            await self._at_rest.wait()
 
-    async def _flush(self) -> None:
-        try:
-            while self._waiting:
-                group, self._waiting = self._waiting[: self._batch_max], self._waiting[self._batch_max :]
-                await self._commit(group)
-        finally:
-            self._flushing = None
+    def settle(self, answer: Appended | Exception) -> None:
+        """One of them was answered."""
+        # Those of one transaction were written at one moment.
+        if not isinstance(answer, Exception) and answer.now is not self._told:
+            self._told = answer.now
+            self.clock.tell(answer.now)
+        self.appends += 1
+        self._under_way -= 1
+        if not self._under_way and self._at_rest is not None:
+            self._at_rest.set()
+            self._at_rest = None
 
-    async def _commit(self, group: Sequence[tuple[Append, asyncio.Future[Appended]]]) -> None:
-        try:
-            answers = await self._store.append([request for request, _ in group])
-        except CommitUnknown as problem:
-            logger.warning("a commit's reply was lost, asking again: %s", problem)
-            for request, answer in group:
-                repeating = asyncio.create_task(
-                    self._repeat(request, answer, problem), name="tidewheel-writer"
-                )
-                self._repeating.add(repeating)
-                repeating.add_done_callback(self._repeating.discard)
-            return
-        except Exception as problem:  # noqa: BLE001 - every caller is told
-            if len(group) > 1 and not isinstance(problem, StoreUnavailable):
-                for one in group:  # one of them may be what the store cannot take
-                    await self._commit([one])
-                return
-            for _, answer in group:
-                if not answer.done():
-                    answer.set_exception(problem)
-            return
-        self.commits += 1
-        self.appends += len(group)
-        self._clock.tell(answers[-1].now)
-        for (_, answer), appended in zip(group, answers, strict=True):
-            if not answer.done():
-                answer.set_result(appended)
+    def find_out(self, asked: _Asked, unknown: CommitUnknown) -> None:
+        """The reply to a commit was lost: ask again, until the store says what became of it."""
+        logger.warning("a commit's reply was lost, asking again: %s", unknown)
+        repeating = asyncio.create_task(self._repeat(asked, unknown), name="tidewheel-writer")
+        self._repeating.add(repeating)
+        repeating.add_done_callback(self._repeating.discard)
 
-    async def _repeat(
-        self, request: Append, answer: asyncio.Future[Appended], unknown: CommitUnknown
-    ) -> None:
-        """Find out what became of *request*; a try that wrote nothing says nothing of the one before."""
+    async def _repeat(self, asked: _Asked, unknown: CommitUnknown) -> None:
+        """Find out what became of it; a try that wrote nothing says nothing of the one before."""
+        request = asked.request
         for repeat in range(REPEATS_MAX):
             try:
                 (appended,) = await self._store.append([request])
@@ -103,16 +94,33 @@ class Writer:
             except StoreUnavailable as problem:
                 logger.info("run %s: still not known: %s", request.run.run_id, problem)
             except Exception as problem:  # noqa: BLE001 - the caller is told
-                if not answer.done():
-                    answer.set_exception(problem)
+                asked.conclude(problem)
                 return
             else:
-                self.commits += 1
-                self.appends += 1
-                self._clock.tell(appended.now)
-                if not answer.done():
-                    answer.set_result(appended)
+                asked.conclude(appended)
                 return
             await asyncio.sleep(REPEAT_FIRST_S * 2**repeat)
-        if not answer.done():
-            answer.set_exception(unknown)
+        asked.conclude(unknown)
+
+
+class _Asked:
+    """An append that is under way, and who waits for its answer: there is one for each, so it is small."""
+
+    __slots__ = ("_answered", "_writer", "request")
+
+    def __init__(self, writer: Writer, request: Append, answered: Answered) -> None:
+        self._writer = writer
+        self.request = request
+        self._answered = answered
+
+    def __call__(self, answer: Appended | Exception) -> None:
+        """Take what the store says."""
+        if isinstance(answer, CommitUnknown):
+            self._writer.find_out(self, answer)
+        else:
+            self.conclude(answer)
+
+    def conclude(self, answer: Appended | Exception) -> None:
+        """Tell who waits."""
+        self._writer.settle(answer)
+        self._answered(answer)

@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 from tidewheel.cli.timeline.text import because, duration
 from tidewheel.journal import events as ev
 from tidewheel.store.append import Append, Appended, Fate
-from tidewheel.store.protocol import Loaded, Store
+from tidewheel.store.protocol import Answered, Loaded, Store
 from tidewheel.store.records import RunRef
 
 logger = logging.getLogger("tidewheel.runs")
@@ -44,12 +44,23 @@ class Witness:
     async def load(self, run: RunRef, *, after: int | None = None) -> Loaded | None:
         """Read a run, and remember what it is of."""
         loaded = await self._store.load(run, after=after)
-        if loaded is not None:
-            self._known[run] = _Known(loaded.run.workflow, loaded.run.created_at)
-            self._known.move_to_end(run)
-            if len(self._known) > REMEMBERED_MAX:
-                self._known.popitem(last=False)
+        self._remember(loaded)
         return loaded
+
+    def sketched(self, sketch: bytes) -> Loaded | None:
+        """Take a run from its hint, and remember what it is of."""
+        loaded = self._store.sketched(sketch)
+        self._remember(loaded)
+        return loaded
+
+    def _remember(self, loaded: Loaded | None) -> None:
+        if loaded is None:
+            return
+        run = loaded.run.ref
+        self._known[run] = _Known(loaded.run.workflow, loaded.run.created_at)
+        self._known.move_to_end(run)
+        if len(self._known) > REMEMBERED_MAX:
+            self._known.popitem(last=False)
 
     async def append(self, batch: Sequence[Append]) -> list[Appended]:
         """Write, and tell of it."""
@@ -57,6 +68,16 @@ class Witness:
         for request, answer in zip(batch, answers, strict=True):
             self._tell(request, answer)
         return answers
+
+    def submit(self, request: Append, answered: Answered) -> None:
+        """Write, and tell of it before whoever waits is told."""
+
+        def told(answer: Appended | Exception) -> None:
+            if not isinstance(answer, Exception):
+                self._tell(request, answer)
+            answered(answer)
+
+        self._store.submit(request, told)
 
     def _tell(self, request: Append, answer: Appended) -> None:
         known = self._known.get(request.run)
@@ -70,8 +91,8 @@ class Witness:
 
 
 def watched(store: Store) -> Store:
-    """Return *store*, telling of what this process does to runs."""
-    return cast("Store", Witness(store))
+    """Return *store*, telling of what this process does to runs, if anybody would hear it."""
+    return cast("Store", Witness(store)) if logger.isEnabledFor(logging.INFO) else store
 
 
 def _ending(event: ev.Event) -> str:

@@ -69,13 +69,8 @@ class PublicEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def idempotency_key(run_id: str, step: str, logical_attempt: int, event_type: str, plan_version: str) -> str:
     """Return the contract's key: SHA-256 of the parts in UTF-8 joined by ``|``, in lower-case hex."""
-    text = key_text(run_id, step, logical_attempt, event_type, plan_version)
+    text = f"{run_id}|{step}|{logical_attempt}|{event_type}|{plan_version}"
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def key_text(run_id: str, step: str, logical_attempt: int, event_type: str, plan_version: str) -> str:
-    """Return what the key is made of."""
-    return f"{run_id}|{step}|{logical_attempt}|{event_type}|{plan_version}"
 
 
 def event_id(key: str) -> str:

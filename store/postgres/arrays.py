@@ -21,6 +21,7 @@ _BIGINT = struct.Struct("!iq")
 _NULL = _LENGTH.pack(-1)
 _EMPTY = struct.Struct("!iiI")
 
+
 BYTEA, BIGINT, TEXT = 17, 20, 25
 _NO_BYTEAS, _NO_BIGINTS, _NO_TEXTS = (_EMPTY.pack(0, 0, kind) for kind in (BYTEA, BIGINT, TEXT))
 
@@ -61,12 +62,18 @@ def byteas(items: Sequence[bytes | None]) -> bytes:
     return _HEADER.pack(1, 1, BYTEA, len(items), 1) + b"".join(parts)
 
 
-def texts(items: Sequence[str | None]) -> bytes:
-    """Pack an array of texts or nulls."""
+def texts(items: Sequence[str | bytes | None]) -> bytes:
+    """Pack an array of texts or nulls; a text may come as UTF-8."""
     if not items:
         return _NO_TEXTS
     length = _LENGTH.pack
-    parts = [_NULL if item is None else length(len(data := item.encode())) + data for item in items]
+    parts = []
+    for item in items:
+        if item is None:
+            parts.append(_NULL)
+        else:
+            data = item if isinstance(item, bytes) else item.encode()
+            parts += (length(len(data)), data)
     return _HEADER.pack(1, 1, TEXT, len(items), 1) + b"".join(parts)
 
 

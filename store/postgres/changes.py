@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections import defaultdict
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
-from tidewheel.store.columns import micros
 from tidewheel.store.postgres.json_rows import RUN, STEP, TIMER, to_hex
 from tidewheel.store.postgres.written import Written
-from tidewheel.store.records import EventRecord, RunRecord, StepRecord, TimerRecord
+from tidewheel.store.records import Passage, RunRecord, StepRecord, TimerRecord
 
 
 class Changes:
@@ -20,21 +17,15 @@ class Changes:
 
     def __init__(self) -> None:
         self._rows: defaultdict[str, list[Any]] = defaultdict(list)
-        self._events: list[tuple[bytes, EventRecord]] = []
+        self._passages: list[tuple[bytes, Passage]] = []
 
     def add_run(self, run: RunRecord, *, is_new: bool) -> None:
         """A run's row, new or changed."""
         self._rows["new_runs" if is_new else "runs"].append(RUN.written(run))
 
-    def add_events(self, key: bytes, events: Iterable[EventRecord]) -> None:
-        """The next events of a run."""
-        self._events += [(key, event) for event in events]
-
-    def add_outbox(self, key: bytes, first_seq: int, last_seq: int, at: dt.datetime) -> None:
-        """What the event bus is owed."""
-        now = micros(at)
-        owed = {"first_seq": first_seq, "last_seq": last_seq, "created_at": now, "due_at": now}
-        self._rows["outbox"].append({"run_key": to_hex(key)} | owed)
+    def add_passage(self, key: bytes, passage: Passage) -> None:
+        """The next events of a run; the event bus is owed what they publish."""
+        self._passages.append((key, passage))
 
     def clear(self, key: bytes) -> None:
         """All that a run had open goes, before anything new comes."""
@@ -72,8 +63,13 @@ class Changes:
 
     def written(self) -> Written:
         """Return all of it."""
-        return Written(dict(self._rows), self._events)
+        return Written(dict(self._rows), self._passages)
 
-    def as_json(self) -> bytes | None:
-        """Return the rows that are not events; None if there are none."""
-        return msgspec.json.encode(self._rows) if self._rows else None
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are no rows that are not of the journal."""
+        return not self._rows
+
+    def as_json(self) -> bytes:
+        """Return the rows that are not of the journal."""
+        return msgspec.json.encode(self._rows)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-import select
 import socket
 from collections.abc import AsyncIterator, Awaitable
 from typing import Any, TypeVar
@@ -44,12 +43,10 @@ class Database:
         event.listen(self._engine.sync_engine, "checkout", self._check_birth)
         #: Rises with each connection that fails: those that were opened before are not used again.
         self.generation = 0
-        self._writers_turn = asyncio.Semaphore(1)
-        self._writers: _Lent | None = None
         self._turns = asyncio.Semaphore(config.connections_max - 1)
         #: Connections that nobody has now. They stay taken from the pool, whose own way of lending is dear;
         #: there are never more than turns.
-        self._idle: list[_Lent] = []
+        self._idle: list[Lent] = []
         #: Exchanges that were given up on; they end by themselves once their connection is closed.
         self._abandoned: set[asyncio.Task[Any]] = set()
 
@@ -57,7 +54,7 @@ class Database:
     async def lend(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
         """Lend a connection, in autocommit mode; after an error that leaves it unusable it is thrown away.
 
-        They are lent in the order in which they are asked for. One is kept for the writer.
+        They are lent in the order in which they are asked for. One is left for who takes it for good.
         """
         await self._wait_for_turn(self._turns)
         try:
@@ -65,38 +62,30 @@ class Database:
             try:
                 yield lent.connection
             except BaseException as error:
-                await asyncio.shield(self._spoil(lent, error))
-                await asyncio.shield(lent.give_back())
+                await asyncio.shield(self.throw_away(lent, error))
                 raise
             self._idle.append(lent)
         finally:
             self._turns.release()
 
-    @contextlib.asynccontextmanager
-    async def lend_to_writer(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
-        """Lend the writer's connection. It stays taken, since it is wanted again at once."""
-        await self._wait_for_turn(self._writers_turn)
-        try:
-            lent = self._writers
-            if lent is not None and has_ended(lent.connection):
-                self.generation += 1  # before anything is sent, so that nobody has to ask what became of it
-                await asyncio.shield(lent.invalidate())
-            if lent is None or lent.generation != self.generation:
-                await self._dismiss_writers()
-                lent = self._writers = await self._take()
-            try:
-                yield lent.connection
-            except BaseException as error:
-                await asyncio.shield(self._spoil(lent, error))
-                await asyncio.shield(self._dismiss_writers())
-                raise
-        finally:
-            self._writers_turn.release()
+    async def take(self) -> Lent:
+        """Take a connection for good; whoever has it gives it back, throws it away or loses it."""
+        generation = self.generation
+        lent = await self._engine.connect()
+        raw = await lent.get_raw_connection()
+        connection = raw.driver_connection
+        assert isinstance(connection, psycopg.AsyncConnection)
+        return Lent(lent, connection, generation)
 
-    async def _dismiss_writers(self) -> None:
-        lent, self._writers = self._writers, None
-        if lent is not None:
-            await lent.give_back()
+    def lose(self, lent: Lent) -> None:
+        """A connection that was taken for good is gone: those of its age are not used again either."""
+        self.generation += 1
+        self._abandon(asyncio.ensure_future(_thrown_away(lent)))
+
+    async def throw_away(self, lent: Lent, error: BaseException) -> None:
+        """Give back a connection that *error* may have left in the middle of something."""
+        await self._spoil(lent, error)
+        await lent.give_back()
 
     async def _wait_for_turn(self, turns: asyncio.Semaphore) -> None:
         """Take one of *turns*, which has to be released."""
@@ -113,23 +102,15 @@ class Database:
                 "nothing was written"
             ) from None
 
-    async def _take_idle(self) -> _Lent:
+    async def _take_idle(self) -> Lent:
         while self._idle:
             lent = self._idle.pop()
             if lent.generation == self.generation:
                 return lent
             await asyncio.shield(lent.give_back())
-        return await self._take()
+        return await self.take()
 
-    async def _take(self) -> _Lent:
-        generation = self.generation
-        lent = await self._engine.connect()
-        raw = await lent.get_raw_connection()
-        connection = raw.driver_connection
-        assert isinstance(connection, psycopg.AsyncConnection)
-        return _Lent(lent, connection, generation)
-
-    async def _spoil(self, lent: _Lent, error: BaseException) -> None:
+    async def _spoil(self, lent: Lent, error: BaseException) -> None:
         """See to it that a connection is not used again that *error* has left in the middle of something."""
         connection = lent.connection
         if is_lost(error) or isinstance(error, asyncio.CancelledError):
@@ -212,14 +193,15 @@ class Database:
         return {**_libpq_arguments(self._url), **arguments, "context": _taught()}
 
     async def close(self) -> None:
-        """Close all connections. May be called twice."""
-        await self._dismiss_writers()
+        """Close all connections; what was taken for good was given back before. May be called twice."""
+        if self._abandoned:
+            await asyncio.wait(self._abandoned)
         while self._idle:
             await self._idle.pop().give_back()
         await self._engine.dispose()
 
 
-class _Lent:
+class Lent:
     """A connection that was taken from the pool."""
 
     def __init__(
@@ -240,16 +222,9 @@ class _Lent:
         await self._pooled.close()
 
 
-def has_ended(connection: psycopg.AsyncConnection[Any]) -> bool:
-    """Tell whether a connection that waits for nothing has been ended by the server, as far as is known here.
-
-    The server has nothing to say to one who asks nothing, but for its end.
-    """
-    if connection.closed:
-        return True
-    waiting = select.poll()
-    waiting.register(connection.fileno(), select.POLLIN)
-    return bool(waiting.poll(0))
+async def _thrown_away(lent: Lent) -> None:
+    await lent.invalidate()
+    await lent.give_back()
 
 
 def hang_up(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> None:

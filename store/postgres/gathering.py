@@ -31,12 +31,19 @@ class Gathering(Generic[Q, A]):
         future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
         self._waiting.append((question, future))
         if len(self._exchanges) < EXCHANGES_MAX:
-            exchange = asyncio.create_task(self._exchange(), name="tidewheel-postgres-reader")
-            self._exchanges.add(exchange)
-            exchange.add_done_callback(self._exchanges.discard)
+            self._exchanges.add(asyncio.create_task(self._exchange(), name="tidewheel-postgres-reader"))
         return await future
 
     async def _exchange(self) -> None:
+        try:
+            await self._answer_all()
+        finally:
+            # Here, and not by a callback later: who asks in between would take this one for one that goes on.
+            task = asyncio.current_task()
+            assert task is not None
+            self._exchanges.discard(task)
+
+    async def _answer_all(self) -> None:
         while self._waiting:
             count = min(TOGETHER_MAX, len(self._waiting))
             group = [self._waiting.popleft() for _ in range(count)]

@@ -77,7 +77,7 @@ class JsonRows(Generic[T]):
         return self._record(**dict(zip(self._names, values, strict=True)))
 
 
-RUN = JsonRows(RunRecord, key="run_key")
+RUN = JsonRows(RunRecord, key="run_key", inline="inline_steps")
 STEP = JsonRows(StepRecord)
 TIMER = JsonRows(TimerRecord)
 WORKER = JsonRows(WorkerRecord)

@@ -59,8 +59,8 @@ async def _put_off_runs(connection: Connection, rows: Sequence[Any], now: dt.dat
         }
         await connection.execute(_SQL["put_off_runs"], later, prepare=True)
     return [
-        Hint(run=RunRef(namespace, run_id), queue=queue, alone=strikes > 0)
-        for _, namespace, run_id, queue, strikes, _ in rows
+        Hint(run=RunRef(namespace, run_id), queue=queue, alone=strikes > 0, times=hints)
+        for _, namespace, run_id, queue, strikes, hints in rows
     ]
 
 
@@ -114,8 +114,14 @@ async def give_up(connection: Connection, worker_ids: Sequence[str], now: int | 
     """Take workers for dead: what they were executing is due now."""
     asked = {"worker_ids": list(worker_ids), "now": now}
     async with connection.transaction():
-        await connection.execute(_SQL["delete_workers"], asked)
-        await connection.execute(_SQL["steps_of_dead"], asked)
+        for statement in ("delete_workers", "runs_of_dead", "steps_of_dead"):
+            await connection.execute(_SQL[statement], asked)
+
+
+async def lost_owners(connection: Connection) -> list[str]:
+    """List who owns runs and is not registered."""
+    cursor = await connection.execute(_SQL["lost_owners"])
+    return [owner for (owner,) in await cursor.fetchall()]
 
 
 async def retire_runs(connection: Connection, namespace: str, ended_before: dt.datetime, limit: int) -> int:

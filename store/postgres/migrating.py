@@ -29,27 +29,37 @@ SELECT sum(pg_total_relation_size(oid))
   FROM pg_class
  WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r' AND relname LIKE 'tidewheel\\_%'
 """
+_OWNER = "SELECT pg_get_userbyid(relowner) FROM pg_class WHERE oid = to_regclass('tidewheel_runs')"
 _HERE = Path(__file__).parent
 #: In this order: some of them use others.
 _FUNCTIONS = ("now", "look", "lock", "write", "write_known", "delete", "partitions")
 
 
 def migrate_database(url: str, *, roles: bool = False) -> list[str]:
-    """Bring the database at *url* to the newest schema; return the revisions that were applied."""
+    """Bring the database at *url* to the newest schema; return the revisions that were applied.
+
+    Where there are roles already they are granted what is new, whether *roles* are asked for or not.
+    """
     config = PostgresConfig()
     with _connected(url) as connection:
         connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_S}s'"))
         connection.execute(text("SELECT pg_advisory_xact_lock(:name)"), {"name": name_number("migration")})
+        roles = roles or _has_roles(connection)
         applied = upgrade(connection, shown(make_url(url)), _revision(connection))
         for file in _FUNCTIONS:
             connection.exec_driver_sql(_script(_HERE / "functions" / f"{file}.sql"))
         connection.execute(
-            text("SELECT tidewheel_make_partitions_v1(tidewheel_now_v1(), :days, :ahead)"),
+            text("SELECT tidewheel_make_partitions_v2(tidewheel_now_v1(), :days, :ahead)"),
             {"days": config.partition_days, "ahead": config.partitions_ahead},
         )
         if roles:
             connection.exec_driver_sql(_script(_HERE / "roles.sql"))
         return applied
+
+
+def _has_roles(connection: Connection) -> bool:
+    """Tell whether an earlier migration made roles, and gave our tables to one of them."""
+    return connection.execute(text(_OWNER)).scalar() == "tidewheel_migrator"
 
 
 def current_revision(url: str) -> str | None:

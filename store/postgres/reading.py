@@ -9,13 +9,14 @@ import msgspec
 
 from tidewheel.journal.events import Entry, InvokeScheduled
 from tidewheel.store.columns import moment
+from tidewheel.store.inline_steps import inline_steps
+from tidewheel.store.passages import entries_of
 from tidewheel.store.postgres.arrays import BigintArray, TextArray
 from tidewheel.store.postgres.json_rows import RUN, STEP, TIMER, WORKER
 from tidewheel.store.protocol import Loaded, LoadedStep, RunFilter
 from tidewheel.store.records import RunRecord, RunRef, WorkerRecord
 from tidewheel.store.statements import statements
 from tidewheel.store.states import STATES
-from tidewheel.store.stored_events import entries_of
 
 _SQL = statements("postgres", "reading")
 #: Greater than any key, which has sixteen bytes.
@@ -24,8 +25,8 @@ _decode = msgspec.json.decode
 
 #: Executes a statement with these parameters and returns all rows.
 Rows: TypeAlias = Callable[[str, dict[str, Any]], Awaitable[list[tuple[Any, ...]]]]
-#: A run, and the mark of the transaction that wrote its row last, if all of its open steps were read.
-LoadedWithMark: TypeAlias = tuple[Loaded, str | None]
+#: A run, and its revision, if all of its open steps were read.
+LoadedWithRevision: TypeAlias = tuple[Loaded, int | None]
 
 
 async def find(rows: Rows, refs: Sequence[RunRef]) -> list[RunRecord | None]:
@@ -38,9 +39,9 @@ async def find(rows: Rows, refs: Sequence[RunRef]) -> list[RunRecord | None]:
 
 async def load(
     rows: Rows, asked: Sequence[tuple[RunRef, int | None]], now: int | None
-) -> list[LoadedWithMark | Exception | None]:
+) -> list[LoadedWithRevision | Exception | None]:
     """Read the current segments of runs, or what follows an event; one may be unreadable by itself."""
-    found: list[LoadedWithMark | Exception | None] = [None] * len(asked)
+    found: list[LoadedWithRevision | Exception | None] = [None] * len(asked)
     parameters = _named([ref for ref, _ in asked]) | {"afters": BigintArray.of([after for _, after in asked])}
     for place, *row in await rows(_SQL["load"], {**parameters, "now": now}):
         try:
@@ -50,19 +51,20 @@ async def load(
     return found
 
 
-def _loaded(row: list[Any], after: int | None) -> LoadedWithMark:
-    run_json, steps, timers, alive, at, mark, *events = row
+def _loaded(row: list[Any], after: int | None) -> LoadedWithRevision:
+    run_json, step_rows, timers, alive, at, revision, *passages = row
     run = RUN.record(_decode(run_json))
     first = run.segment_seq if after is None or after < run.segment_seq else after + 1
+    steps = inline_steps(run) + [STEP.record(row) for row in _list(step_rows)]
     loaded = Loaded(
         run=run,
-        entries=entries_of(_event_rows(events), first, run.last_seq, lambda: run.run_id),
-        steps=[STEP.record(row) for row in _list(steps)],
+        entries=entries_of(_passage_rows(passages), first, run.last_seq, lambda: run.run_id),
+        steps=sorted(steps, key=lambda step: step.scheduled_seq),
         timers=[TIMER.record(row) for row in _list(timers)],
         alive=frozenset(_list(alive)),
         now=moment(at),
     )
-    return loaded, mark
+    return loaded, revision
 
 
 async def load_step(rows: Rows, ref: RunRef, path: str, now: int | None) -> LoadedStep | None:
@@ -70,10 +72,15 @@ async def load_step(rows: Rows, ref: RunRef, path: str, now: int | None) -> Load
     found = await rows(_SQL["load_step"], {**ref._asdict(), "path": path, "now": now})
     if not found:
         return None
-    run_json, step_json, at, *event = found[0]
-    run, step = RUN.record(_decode(run_json)), STEP.record(_decode(step_json))
+    run_json, step_json, at, *passage = found[0]
+    run = RUN.record(_decode(run_json))
+    inline = {step.path: step for step in inline_steps(run)}
+    if path not in inline and step_json is None:
+        return None
+    step = inline[path] if path in inline else STEP.record(_decode(step_json))
     seq = step.scheduled_seq
-    (entry,) = entries_of([tuple(event)], seq, seq, lambda: run.run_id)
+    rows_found = [] if passage[0] is None else [tuple(passage)]
+    (entry,) = entries_of(rows_found, seq, seq, lambda: run.run_id)
     assert isinstance(entry.event, InvokeScheduled)
     return LoadedStep(run=run, step=step, event=entry.event, now=moment(at))
 
@@ -82,10 +89,10 @@ async def journal(rows: Rows, asked: Sequence[tuple[RunRef, int]]) -> list[list[
     """Read the journals of runs, or what follows an event of each; one may be unreadable by itself."""
     found: list[list[Entry] | Exception | None] = [None] * len(asked)
     parameters = _named([ref for ref, _ in asked]) | {"afters": BigintArray.of([after for _, after in asked])}
-    for place, last_seq, *events in await rows(_SQL["journal"], parameters):
+    for place, last_seq, *passages in await rows(_SQL["journal"], parameters):
         ref, after = asked[place - 1]
         try:
-            found[place - 1] = _entries(ref, events, after + 1, last_seq)
+            found[place - 1] = _entries(ref, passages, after + 1, last_seq)
         except Exception as error:  # noqa: BLE001 - whoever asked for this one is told
             found[place - 1] = error
     return found
@@ -125,10 +132,10 @@ def _named(refs: Sequence[RunRef]) -> dict[str, Any]:
 
 
 def _entries(ref: RunRef, columns: Sequence[Sequence[Any] | None], first: int, last: int) -> list[Entry]:
-    return entries_of(_event_rows(columns), first, last, lambda: ref.run_id)
+    return entries_of(_passage_rows(columns), first, last, lambda: ref.run_id)
 
 
-def _event_rows(columns: Sequence[Sequence[Any] | None]) -> Iterable[tuple[Any, ...]]:
+def _passage_rows(columns: Sequence[Sequence[Any] | None]) -> Iterable[tuple[Any, ...]]:
     return zip(*(column or () for column in columns), strict=True)
 
 

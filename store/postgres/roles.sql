@@ -42,12 +42,12 @@ BEGIN
 END
 $$;
 
-GRANT SELECT ON tidewheel_version, tidewheel_runs, tidewheel_events, tidewheel_steps, tidewheel_timers,
+GRANT SELECT ON tidewheel_version, tidewheel_runs, tidewheel_journal, tidewheel_steps, tidewheel_timers,
                 tidewheel_promises, tidewheel_facts_seen, tidewheel_step_ids, tidewheel_outbox, tidewheel_workers
    TO tidewheel_worker, tidewheel_keeper, tidewheel_relay, tidewheel_projector, tidewheel_reader;
 
 -- What an append does. Nobody here may update or delete an event, or delete a run.
-GRANT INSERT ON tidewheel_events, tidewheel_facts_seen, tidewheel_outbox TO tidewheel_worker, tidewheel_keeper;
+GRANT INSERT ON tidewheel_journal, tidewheel_facts_seen, tidewheel_outbox TO tidewheel_worker, tidewheel_keeper;
 GRANT INSERT, UPDATE ON tidewheel_runs, tidewheel_step_ids, tidewheel_promises TO tidewheel_worker, tidewheel_keeper;
 GRANT INSERT, UPDATE, DELETE ON tidewheel_steps, tidewheel_timers, tidewheel_workers
    TO tidewheel_worker, tidewheel_keeper;
@@ -55,8 +55,8 @@ GRANT DELETE ON tidewheel_promises TO tidewheel_worker, tidewheel_keeper;
 
 GRANT UPDATE, DELETE ON tidewheel_outbox TO tidewheel_relay;
 
-REVOKE EXECUTE ON FUNCTION tidewheel_retire_runs_v1, tidewheel_retire_partitions_v1, tidewheel_make_partitions_v1,
-                           tidewheel_delete_v1, tidewheel_delete_rows_v1
+REVOKE EXECUTE ON FUNCTION tidewheel_retire_runs_v2, tidewheel_retire_partitions_v2, tidewheel_make_partitions_v2,
+                           tidewheel_delete_v2, tidewheel_delete_rows_v2
   FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION tidewheel_retire_runs_v1, tidewheel_retire_partitions_v1, tidewheel_make_partitions_v1
+GRANT EXECUTE ON FUNCTION tidewheel_retire_runs_v2, tidewheel_retire_partitions_v2, tidewheel_make_partitions_v2
    TO tidewheel_keeper;

@@ -7,18 +7,16 @@ over rows made anew, since the ledger changes what it is given.
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Sequence
 from typing import Any
 
 from tidewheel.journal.events import Entry
 from tidewheel.store.columns import micros
+from tidewheel.store.passages import PassageRow, checksum, entries_of
 from tidewheel.store.postgres.asked import Asked
 from tidewheel.store.postgres.changes import Changes
 from tidewheel.store.postgres.json_rows import RUN, STEP, TIMER, from_hex
 from tidewheel.store.postgres.written import Written
-from tidewheel.store.records import EventRecord, RunRecord, RunRef, StepRecord, TimerRecord
-from tidewheel.store.stored_events import EventRow, checksum, entries_of
+from tidewheel.store.records import Passage, RunRecord, RunRef, StepRecord, TimerRecord
 
 
 class Missing(Exception):
@@ -43,7 +41,8 @@ class Fetched:
         self.promises: dict[tuple[bytes, str], tuple[str, bool]] = {}
         self.facts: set[tuple[bytes, str]] = set()
         self.step_ids: dict[tuple[bytes, str], int] = {}
-        self.events: dict[tuple[bytes, int], EventRow] = {}
+        #: The rows of journals, by the run and its first event.
+        self.passages: dict[bytes, dict[int, PassageRow]] = {}
         #: The ranges of events that were asked for.
         self.ranges: dict[RunRef, list[tuple[int, int | None]]] = {}
 
@@ -66,9 +65,9 @@ class Fetched:
             self.facts.add((from_hex(row["run_key"]), row["fact"]))
         for row in found.get("step_ids") or ():
             self.step_ids[from_hex(row["run_key"]), row["step_id"]] = row["attempt"]
-        for key, run_seq, at, type_, version, codec, data, sum_ in found.get("events") or ():
-            row = (run_seq, at, type_, version, codec, from_hex(data), sum_)
-            self.events[from_hex(key), run_seq] = row
+        for key, first, last, at, codec, data, sum_ in found.get("events") or ():
+            row = (first, last, at, codec, from_hex(data), sum_)
+            self.passages.setdefault(from_hex(key), {})[first] = row
 
     def _remember(self, more: Asked) -> None:
         for kind in (
@@ -100,8 +99,7 @@ class FetchedRows:
         self._facts: set[tuple[bytes, str]] = set()
         self._step_ids: dict[tuple[bytes, str], int] = {}
         self._cleared: set[bytes] = set()
-        self._events: list[tuple[bytes, EventRecord]] = []
-        self._outbox: list[tuple[bytes, int, int, dt.datetime]] = []
+        self._passages: list[tuple[bytes, Passage]] = []
         self._changed_steps: set[tuple[bytes, str]] = set()
         self._put: dict[bytes, RunRecord] = {}
         for row in fetched.runs.values():
@@ -151,35 +149,26 @@ class FetchedRows:
 
     def entries(self, key: bytes, first_seq: int, last_seq: int) -> list[Entry]:
         """Return a range of the journal."""
-        new = {event.run_seq: event for of, event in self._events if of == key}
-        rows: list[EventRow] = []
-        for run_seq in range(first_seq, last_seq + 1):
-            if run_seq in new:
-                rows.append(_row_of(new[run_seq]))
-            elif (key, run_seq) in self._fetched.events:
-                rows.append(self._fetched.events[key, run_seq])
-            elif self._was_asked(key, run_seq):
-                break  # its row is gone
-            else:
-                more = Asked()
-                more.events[self._ref(key)] = (first_seq, last_seq)
-                raise Missing(more)
+        new = [_row_of(passage) for of, passage in self._passages if of == key]
+        fetched_end = new[0][0] - 1 if new else last_seq
+        if first_seq <= fetched_end and not self._was_asked(key, first_seq, min(fetched_end, last_seq)):
+            more = Asked()
+            more.events[self._ref(key)] = (first_seq, last_seq)
+            raise Missing(more)
+        fetched = sorted(self._fetched.passages.get(key, {}).values())
+        rows = [row for row in (*fetched, *new) if row[1] >= first_seq]
         return entries_of(rows, first_seq, last_seq, lambda: self._runs[key].run_id)
 
-    def _was_asked(self, key: bytes, run_seq: int) -> bool:
-        """Tell whether this event would have come, if it were there."""
+    def _was_asked(self, key: bytes, first_seq: int, last_seq: int) -> bool:
+        """Tell whether these events would have come, if they were there."""
         return any(
-            first <= run_seq and (last is None or run_seq <= last)
+            first <= first_seq and (last is None or last_seq <= last)
             for first, last in self._fetched.ranges.get(self._ref(key), ())
         )
 
-    def add_events(self, key: bytes, events: Sequence[EventRecord]) -> None:
+    def add_passage(self, key: bytes, passage: Passage) -> None:
         """Keep the next events of a run."""
-        self._events += [(key, event) for event in events]
-
-    def add_outbox(self, key: bytes, first_seq: int, last_seq: int, at: dt.datetime) -> None:
-        """Owe the event bus the public events in this range."""
-        self._outbox.append((key, first_seq, last_seq, at))
+        self._passages.append((key, passage))
 
     # What is open
 
@@ -314,10 +303,8 @@ class FetchedRows:
         known, changes = self._fetched.refs, Changes()
         for key, run in self._put.items():
             changes.add_run(run, is_new=key not in known)
-        for key, event in self._events:
-            changes.add_events(key, (event,))
-        for owed in self._outbox:
-            changes.add_outbox(*owed)
+        for key, passage in self._passages:
+            changes.add_passage(key, passage)
         for key in self._cleared:
             if key in known:
                 changes.clear(key)
@@ -354,7 +341,6 @@ def _missing_run(ref: RunRef) -> Missing:
     return Missing(more, is_lock=True)
 
 
-def _row_of(event: EventRecord) -> EventRow:
-    stored = event.stored
-    sums = (stored.type, stored.version, stored.codec, stored.data, checksum(stored.data))
-    return (event.run_seq, micros(event.at), *sums)
+def _row_of(passage: Passage) -> PassageRow:
+    data = passage.data
+    return (passage.first_seq, passage.last_seq, micros(passage.at), passage.codec, data, checksum(data))

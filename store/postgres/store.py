@@ -23,10 +23,11 @@ from tidewheel.store.postgres.config import PostgresConfig
 from tidewheel.store.postgres.database import Database
 from tidewheel.store.postgres.faults import is_lost, is_worth_repeating, pause, translated
 from tidewheel.store.postgres.gathering import Gathering
-from tidewheel.store.postgres.remembered import Memory
+from tidewheel.store.postgres.memory import Memory
+from tidewheel.store.postgres.sketches import FIRST_REVISION, read_sketch
 from tidewheel.store.postgres.transaction import PostgresTransaction, StepLink
 from tidewheel.store.postgres.writer import Writer
-from tidewheel.store.protocol import Due, Loaded, LoadedStep, RunFilter
+from tidewheel.store.protocol import Answered, Due, Loaded, LoadedStep, RunFilter
 from tidewheel.store.records import RunRecord, RunRef, WorkerRecord
 from tidewheel.store.revision import NEWEST, is_newer, lacking, mismatch
 
@@ -42,13 +43,13 @@ TRIES_MAX = 3
 #: The functions of the database that this release calls.
 FUNCTIONS = (
     "tidewheel_now_v1",
-    "tidewheel_lock_v1",
-    "tidewheel_look_v1",
-    "tidewheel_write_v1",
-    "tidewheel_write_known_v1",
-    "tidewheel_retire_runs_v1",
-    "tidewheel_retire_partitions_v1",
-    "tidewheel_make_partitions_v1",
+    "tidewheel_lock_v2",
+    "tidewheel_look_v2",
+    "tidewheel_write_v2",
+    "tidewheel_write_known_v2",
+    "tidewheel_retire_runs_v2",
+    "tidewheel_retire_partitions_v2",
+    "tidewheel_make_partitions_v2",
 )
 
 T = TypeVar("T")
@@ -65,7 +66,8 @@ class PostgresStore:
         self._database = database
         self._config = config
         self._clock = clock
-        self._changed = asyncio.Event()
+        #: Set by the next commit; made when somebody waits for one.
+        self._changed: asyncio.Event | None = None
         self._loads = Gathering(self._load)
         self._finds = Gathering(self._find)
         self._journals = Gathering(self._journal)
@@ -132,6 +134,14 @@ class PostgresStore:
         """Write all of *batch*, in transactions that other calls may share."""
         return await self._writer.append(batch)
 
+    def submit(self, request: Append, answered: Answered) -> None:
+        """Write *request* in a transaction that others share, and call *answered* then."""
+        self._writer.submit(request, answered)
+
+    def flush(self) -> None:
+        """Begin to write what was submitted."""
+        self._writer.flush()
+
     @contextlib.asynccontextmanager
     async def transaction(self, *, is_async: bool = False) -> AsyncIterator[PostgresTransaction]:
         """Begin a transactional step over a connection of its own; it blocks unless *is_async*."""
@@ -147,14 +157,21 @@ class PostgresStore:
 
     # Reading
 
+    def sketched(self, sketch: bytes) -> Loaded | None:
+        """Return the run that a hint carries, and remember it as it was then."""
+        loaded = read_sketch(sketch) if self._memory.is_used else None
+        if loaded is not None:
+            self._memory.learn(loaded.run, (), (), FIRST_REVISION)
+        return loaded
+
     async def load(self, run: RunRef, *, after: int | None = None) -> Loaded | None:
         """Read a run's current segment, or what follows *after*."""
         found = await self._loads.answer((run, after))
         if found is None:
             return None
-        loaded, mark = found
-        if mark is not None:
-            self._memory.learn(loaded.run, loaded.steps, loaded.timers, mark)
+        loaded, revision = found
+        if revision is not None:
+            self._memory.learn(loaded.run, loaded.steps, loaded.timers, revision)
         self.counters.events_read += len(loaded.entries)
         return loaded
 
@@ -185,14 +202,15 @@ class PostgresStore:
 
     async def changed(self, timeout_s: float) -> None:
         """Wait for a commit of this process, or a little: what others write is not announced."""
-        changed = self._changed
+        changed = self._changed = self._changed or asyncio.Event()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(min(timeout_s, POLL_S)):
                 await changed.wait()
 
     def _note_change(self) -> None:
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
+        if self._changed is not None:  # somebody waits for it
+            self._changed.set()
+            self._changed = None
 
     # Looking after things
 
@@ -224,6 +242,10 @@ class PostgresStore:
     async def give_up(self, worker_ids: Sequence[str]) -> None:
         """Take workers for dead."""
         await self._with(lambda connection: keeping.give_up(connection, worker_ids, self._given_now()))
+
+    async def lost_owners(self) -> list[str]:
+        """List who owns runs and is not registered."""
+        return await self._with(keeping.lost_owners)
 
     async def purge(self, namespace: str, *, ended_before: dt.datetime, limit: int) -> int:
         """Delete runs that ended before then, a few in each transaction."""
@@ -267,7 +289,7 @@ class PostgresStore:
 
     async def _load(
         self, asked: Sequence[tuple[RunRef, int | None]]
-    ) -> Sequence[reading.LoadedWithMark | Exception | None]:
+    ) -> Sequence[reading.LoadedWithRevision | Exception | None]:
         return await reading.load(self._rows, asked, self._given_now())
 
     async def _find(self, refs: Sequence[RunRef]) -> Sequence[RunRecord | Exception | None]:

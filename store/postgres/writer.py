@@ -1,8 +1,11 @@
 """Group commit: appends that come while a transaction is under way share the next one.
 
-One connection writes. A run that somebody else has locked is not waited for there: its appends go alone, over
-another connection, in their order, and later ones of the same run queue up behind them. So nobody waits for
-a lock but those whom it concerns.
+What can be written without asking first (``known_group``) goes over one connection, one group after the
+other; the next one is sent before whoever waited for the last is told, so that the database has something to
+do meanwhile. What has to ask does so over another connection.
+
+A run that somebody else has locked is not waited for by its group: its appends go alone, in their order, and
+later ones of the same run queue up behind them. So nobody waits for a lock but those whom it concerns.
 
 A COMMIT whose reply is lost says nothing. The callers are told so (``CommitUnknown``) and repeat their
 append, which waits for the locks of the first try; the backend of that try is ended, in case it hangs.
@@ -18,7 +21,8 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from typing import Any, TypeVar, assert_never
+from functools import partial
+from typing import Any, TypeAlias, TypeVar, assert_never
 
 import psycopg
 
@@ -31,85 +35,25 @@ from tidewheel.store.postgres.database import Database
 from tidewheel.store.postgres.database_clock import DatabaseClock
 from tidewheel.store.postgres.faults import concerns_all, is_lost, is_worth_repeating, pause, translated
 from tidewheel.store.postgres.known_group import KnownGroup
-from tidewheel.store.postgres.prepared import Prepared
-from tidewheel.store.postgres.remembered import Memory
+from tidewheel.store.postgres.memory import Memory
+from tidewheel.store.postgres.writing_link import WritingLink
+from tidewheel.store.protocol import Answered
 from tidewheel.store.records import RunRef
 from tidewheel.store.statements import statements
+from tidewheel.store.submitting import Batch, answer_safely
 from tidewheel.store.waiting import time_ordered_key
 
 logger = logging.getLogger("tidewheel.store")
 
-#: Appends in one transaction.
-GROUP_MAX = 100
 #: How often a transaction is repeated that certainly did nothing.
 TRIES_MAX = 3
 
 T = TypeVar("T")
 
 _SQL = statements("postgres", "appending")
-_WRITE_KNOWN = Prepared("tidewheel_write_known", _SQL["write_known"], _SQL["write_known"].count("$"))
 
-
-class _Call:
-    """Appends of one caller, who waits for the answers."""
-
-    __slots__ = ("answers", "batch", "future", "left", "problems", "shown")
-
-    def __init__(self, batch: Sequence[Append], future: asyncio.Future[list[Appended]], shown: str) -> None:
-        self.batch = batch
-        self.future = future
-        self.shown = shown
-        self.answers: dict[int, Appended] = {}
-        self.problems: list[BaseException] = []
-        self.left = len(batch)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing more needs to be written: one has failed, or nobody waits any more."""
-        return bool(self.problems) or self.future.done()
-
-    def answer(self, place: int, answer: Appended) -> None:
-        self.answers[place] = answer
-        self._settle_one()
-
-    def fail(self, problem: BaseException) -> None:
-        self.problems.append(problem)
-        self._settle_one()
-
-    def leave_out(self) -> None:
-        """One of them is not written any more."""
-        self._settle_one()
-
-    def _settle_one(self) -> None:
-        """Tell the caller once all have been seen to: one that is under way may still be written."""
-        self.left -= 1
-        if self.left or self.future.done():
-            return
-        if self.problems:
-            self.future.set_exception(self._problem())
-        else:
-            self.future.set_result([self.answers[place] for place in range(len(self.batch))])
-
-    def _problem(self) -> BaseException:
-        """Return the problem that asks most of the caller. Nothing was written only if that is so of all."""
-        for problem in self.problems:
-            if isinstance(problem, CommitUnknown):
-                return problem
-        for problem in self.problems:
-            if not isinstance(problem, StoreUnavailable):
-                return problem
-        problem = self.problems[0]
-        if not self.answers:
-            return problem
-        unknown = CommitUnknown(
-            f"{self.shown}: of {len(self.batch)} appends {len(self.answers)} were written and others were "
-            f"not ({problem}); repeat them all"
-        )
-        unknown.__cause__ = problem
-        return unknown
-
-
-_Item = tuple[_Call, int]
+#: An append, and who waits for its answer.
+Item: TypeAlias = tuple[Append, Answered]
 
 
 class Writer:
@@ -130,12 +74,42 @@ class Writer:
         self._counters = counters
         self._written = written
         self._clock = clock
-        self._waiting: deque[_Item] = deque()
-        self._writing: asyncio.Task[None] | None = None
+        self._group_max = database.config.group_max
+        known = {name: _SQL[name] for name in ("write_known", "write_one")}
+        self._link = WritingLink(database, known)
+        #: Whose backend executes the known write that is under way.
+        self._link_pid = 0
+        self._waiting: deque[Item] = deque()
+        #: Whether a group is being written, or about to be: the next one is seen to when that is done.
+        self._is_writing = False
+        self._next: asyncio.Handle | None = None
+        self._loop = asyncio.get_running_loop()
+        self._at_rest: asyncio.Future[None] | None = None
         #: Runs whose appends go alone, and what waits for them.
-        self._alone: dict[RunRef, deque[_Item]] = {}
+        self._alone: dict[RunRef, deque[Item]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
+
+    def submit(self, request: Append, answered: Answered) -> None:
+        """Write *request*, and call *answered* once, not from in here."""
+        if self._is_closed:
+            closed = StoreUnavailable(f"{self._database.shown}: the store was closed; nothing was written")
+            self._loop.call_soon(answered, closed)
+            return
+        queue = self._waiting
+        if self._alone:
+            queue = self._alone.get(request.run, queue)
+        queue.append((request, answered))
+        if not self._is_writing:
+            self._is_writing = True
+            self._next = self._loop.call_soon(self.flush)  # whatever is submitted until then goes along
+
+    def flush(self) -> None:
+        """Begin to write what was submitted, if that was only waiting for others to come along."""
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+            self._write_next()
 
     async def append(self, batch: Sequence[Append]) -> list[Appended]:
         """Write all of *batch*; the answers are in its order."""
@@ -144,13 +118,7 @@ class Writer:
         if not batch:
             await self._try()
             return []
-        call = _Call(batch, asyncio.get_running_loop().create_future(), self._database.shown)
-        for place, request in enumerate(batch):
-            queue = self._alone.get(request.run, self._waiting)
-            queue.append((call, place))
-        if self._waiting and self._writing is None:
-            self._writing = self._spawn(self._write_for_ever())
-        return await call.future
+        return await Batch(self._database.shown).submit_to(self.submit, batch)
 
     async def _try(self) -> None:
         """Do all that an append does, to no run: whoever asks wants to know whether it can be done."""
@@ -165,8 +133,13 @@ class Writer:
     async def close(self) -> None:
         """Finish what was asked for. May be called twice."""
         self._is_closed = True
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        while self._tasks or self._is_writing:
+            if self._tasks:
+                await asyncio.wait(self._tasks)
+            else:
+                self._at_rest = self._at_rest or self._loop.create_future()
+                await self._at_rest
+        await self._link.close()
 
     def _spawn(self, work: Any) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.create_task(work, name="tidewheel-postgres-writer")
@@ -174,101 +147,156 @@ class Writer:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _write_for_ever(self) -> None:
-        try:
-            while self._waiting:
-                await self._write(self._next_group(), waiting=False)
-        finally:
-            self._writing = None
+    # Groups
 
-    def _next_group(self) -> list[_Item]:
+    def _write_next(self) -> None:
+        """Begin with those that wait."""
+        group = self._next_group()
+        if not group:
+            self._is_writing = False
+            if self._at_rest is not None and not self._at_rest.done():
+                self._at_rest.set_result(None)
+            self._at_rest = None
+        elif self._memory.is_used and not self._link.is_open:
+            self._spawn(self._connect_and_write(group))
+        elif not self._write_known(group):
+            self._spawn(self._ask_and_go_on(group))
+
+    def _next_group(self) -> list[Item]:
         """Return those that wait, but for runs that go alone by now: there they are behind earlier ones."""
-        group: list[_Item] = []
-        while self._waiting and len(group) < GROUP_MAX:
-            item = self._waiting.popleft()
-            queue = self._alone.get(_run_of(item))
+        waiting, most = self._waiting, self._group_max
+        if not self._alone and len(waiting) <= most:
+            group = list(waiting)
+            waiting.clear()
+            return group
+        group = []
+        while waiting and len(group) < most:
+            item = waiting.popleft()
+            queue = self._alone.get(item[0].run)
             (group if queue is None else queue).append(item)
         return group
 
-    async def _write(self, group: list[_Item], *, waiting: bool) -> None:
-        """Do *group* in one transaction, or one by one if that fails; every one of them is answered."""
-        for call, _ in group:
-            if call.is_over:
-                call.leave_out()
-        group = [item for item in group if not item[0].is_over]
-        if not waiting and self._memory.is_used:
-            group = await self._write_known(group)
-        if not group:
-            return
-        batch = [call.batch[place] for call, place in group]
-        asked_s = time.monotonic()
-        try:
-            done = await self._transact(batch, waiting=waiting)
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the callers have to hear of it
-            if len(group) > 1 and not concerns_all(error) and not isinstance(error, CommitUnknown):
-                for item in group:
-                    await self._write([item], waiting=True)
-                return
-            told = translated(error, self._database.shown)
-            for call, _ in group:
-                call.fail(told)
-            return
-        self._database_clock.learn(done.now_us, asked_s)
-        for place, answer in done.answers.items():
-            call, own_place = group[place]
-            call.answer(own_place, answer)
-        for place in done.held_up:
-            self._put_aside(group[place])
+    # What is known
 
-    async def _write_known(self, group: list[_Item]) -> list[_Item]:
-        """Write what can be written without asking first, in one exchange; return what is left to be done.
+    def _write_known(self, group: list[Item]) -> bool:
+        """Begin to write what can be written without asking first; false if nothing can.
 
-        Of a group that turns out not to be as it was remembered nothing is written: all of it is left.
+        Of a group that turns out not to be as it was remembered nothing is written: all of it is asked for.
         """
+        if not self._memory.is_used:
+            return False
         if self._generation != self._database.generation:
             self._generation = self._database.generation
             self._memory.forget_all()  # after a lost connection the server may be another
         now = self._database_clock.now()
         if now is None:
-            return group
-        known = KnownGroup([call.batch[place] for call, place in group], self._memory, now, new_key)
-        if not known.answers:
-            return group
-        try:
-            is_written = await self._commit_known(known)
-        except CommitUnknown as error:
-            for place in known.answers:
-                group[place][0].fail(error)
-        except Exception:  # noqa: BLE001 - asking first finds out what it is, and whom it concerns
-            return group
-        else:
-            if not is_written:
-                return group
-            for place, answer in known.answers.items():
-                call, own_place = group[place]
-                call.answer(own_place, answer)
-        return [item for place, item in enumerate(group) if place not in known.answers]
-
-    async def _commit_known(self, known: KnownGroup) -> bool:
-        """Write the group if it is as remembered, and remember what it is then."""
-        asked_s = time.monotonic()
-        self._counters.round_trips += 1
-        async with self._database.lend_to_writer() as connection:
-            if self._generation != self._database.generation:
-                return False  # it is another connection, maybe to another server
-            writing = write_known(connection, known, is_own_clock=self._clock is None)
-            is_stale, mark, now_us = await self._exchange_of_commit(connection, writing)
-        self._database_clock.learn(now_us, asked_s)
-        if is_stale:
             return False
-        if self._clock is None:
-            known.happened(moment(now_us))
-        known.keep(mark)
-        self._count(known.changes.events)
+        try:
+            known = KnownGroup([request for request, _ in group], self._memory, now, new_key)
+            if not known.answers:
+                return False
+            statement, arguments = known.statement(is_own_clock=self._clock is None)
+        except Exception:
+            logger.exception("a write was not made as it should have been, and is made by asking first")
+            return False
+        self._counters.round_trips += 1
+        self._link_pid = self._link.backend_pid
+        self._link.ask(statement, arguments, partial(self._known_written, group, known, time.monotonic()))
         return True
 
-    def _put_aside(self, item: _Item) -> None:
-        run = _run_of(item)
+    async def _connect_and_write(self, group: list[Item]) -> None:
+        """Open the connection for known writes first; where that cannot be done at all, say so."""
+        try:
+            await self._link.open()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the callers are told, or asking tells them
+            if is_lost(error):
+                self._refuse(group, error)
+                self._write_next()
+                return
+        if not self._link.is_open or not self._write_known(group):
+            await self._ask_and_go_on(group)
+
+    def _known_written(
+        self,
+        group: list[Item],
+        known: KnownGroup,
+        asked_s: float,
+        answer: list[bytes | None] | Exception,
+    ) -> None:
+        """The answer to a known write has come."""
+        answers = known.answers
+        unknown: CommitUnknown | None = None
+        if isinstance(answer, Exception):
+            if is_lost(answer):
+                unknown = self._reply_lost(answer)
+            else:
+                answers = {}  # asking first finds out what it is, and whom it concerns
+        elif not self._take_in(known, asked_s, answer):
+            answers = {}
+        rest = [item for place, item in enumerate(group) if place not in answers]
+        if rest:
+            self._spawn(self._ask_and_go_on(rest))
+        else:
+            self._write_next()
+        for place, appended in answers.items():
+            answer_safely(group[place][1], appended if unknown is None else unknown)
+
+    def _take_in(self, known: KnownGroup, asked_s: float, answer: list[bytes | None]) -> bool:
+        """Remember what was written; false if it was not, since something was not as remembered."""
+        is_stale, now_us = answer
+        assert now_us is not None
+        now = int.from_bytes(now_us, signed=True)
+        self._database_clock.learn(now, asked_s)
+        if is_stale == b"\x01":
+            return False
+        if self._clock is None:
+            known.happened(moment(now))
+        self._count(known.writes.events)
+        try:
+            if self._generation == self._database.generation:
+                known.keep()
+        except Exception:
+            logger.exception("what was written could not be remembered, and is asked for the next time")
+        return True
+
+    def _reply_lost(self, error: Exception) -> CommitUnknown:
+        """Return what is told of an exchange that commits, and whose reply will not come."""
+        self._spawn(self._end_backend(self._link_pid))
+        return self._unknown(error)
+
+    # What has to ask
+
+    async def _ask_and_go_on(self, group: list[Item]) -> None:
+        try:
+            await self._ask(group, waiting=False)
+        finally:
+            self._write_next()
+
+    async def _ask(self, group: list[Item], *, waiting: bool) -> None:
+        """Do *group* in one transaction, or one by one if that fails; every one of them is answered."""
+        asked_s = time.monotonic()
+        try:
+            done = await self._transact([request for request, _ in group], waiting=waiting)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the callers have to hear of it
+            if len(group) > 1 and not concerns_all(error) and not isinstance(error, CommitUnknown):
+                for item in group:
+                    await self._ask([item], waiting=True)
+                return
+            self._refuse(group, error)
+            return
+        self._database_clock.learn(done.now_us, asked_s)
+        for place, answer in done.answers.items():
+            answer_safely(group[place][1], answer)
+        for place in done.held_up:
+            self._put_aside(group[place])
+
+    def _refuse(self, group: list[Item], error: BaseException) -> None:
+        told = translated(error, self._database.shown)
+        for _, answered in group:
+            answer_safely(answered, told if isinstance(told, Exception) else _closed(told))
+
+    def _put_aside(self, item: Item) -> None:
+        run = item[0].run
         queue = self._alone.get(run)
         if queue is None:
             self._alone[run] = deque([item])
@@ -280,16 +308,15 @@ class Writer:
         queue = self._alone[run]
         try:
             while queue:
-                group = [queue.popleft() for _ in range(min(GROUP_MAX, len(queue)))]
-                await self._write(group, waiting=True)
+                group = [queue.popleft() for _ in range(min(self._group_max, len(queue)))]
+                await self._ask(group, waiting=True)
         finally:
             del self._alone[run]
 
     async def _transact(self, batch: Sequence[Append], *, waiting: bool) -> Done:
         for tried in range(TRIES_MAX):
             try:
-                lend = self._database.lend if waiting else self._database.lend_to_writer
-                async with lend() as connection:
+                async with self._database.lend() as connection:
                     conversation = appending(batch, waiting=waiting, clock=self._clock, new_key=new_key)
                     return await self._converse(connection, conversation)
             except Exception as error:
@@ -340,9 +367,14 @@ class Writer:
             if not is_lost(error):
                 raise
             self._spawn(self._end_backend(backend))
-            raise CommitUnknown(
-                f"{self._database.shown}: the reply to a commit was lost ({error}); repeat the append"
-            ) from error
+            raise self._unknown(error) from error
+
+    def _unknown(self, error: Exception) -> CommitUnknown:
+        told = CommitUnknown(
+            f"{self._database.shown}: the reply to a commit was lost ({error}); repeat the append"
+        )
+        told.__cause__ = error
+        return told
 
     def _count(self, events: int) -> None:
         self._counters.commits += 1
@@ -358,9 +390,11 @@ class Writer:
                 )
 
 
-def _run_of(item: _Item) -> RunRef:
-    call, place = item
-    return call.batch[place].run
+def _closed(error: BaseException) -> StoreUnavailable:
+    """Return what is told of appends whose task was cancelled: the process ends."""
+    told = StoreUnavailable("the store was closed; whether it was written is not known")
+    told.__cause__ = error
+    return told
 
 
 def new_key(now: dt.datetime) -> bytes:
@@ -398,12 +432,3 @@ async def commit(connection: psycopg.AsyncConnection[Any], write: Write) -> None
     async with connection.pipeline():
         await connection.execute(_SQL["write"], write.written.parameters(write.now), prepare=True)
         await connection.execute("COMMIT")
-
-
-async def write_known(
-    connection: psycopg.AsyncConnection[Any], known: KnownGroup, *, is_own_clock: bool
-) -> tuple[bool, str, int]:
-    """Write and commit, in one round trip, if all is as it was; say whether it is not, the mark, the time."""
-    is_stale, mark, now_us = await _WRITE_KNOWN.ask(connection, known.arguments(is_own_clock=is_own_clock))
-    assert now_us is not None
-    return is_stale == b"\x01", (mark or b"").decode(), int.from_bytes(now_us, signed=True)

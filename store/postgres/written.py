@@ -9,42 +9,39 @@ from typing import Any
 import msgspec
 
 from tidewheel.store.columns import micros
+from tidewheel.store.passages import checksum
 from tidewheel.store.postgres.arrays import BigintArray, ByteaArray, TextArray
-from tidewheel.store.records import EventRecord
-from tidewheel.store.stored_events import checksum
+from tidewheel.store.records import Passage
 
 
 class Written:
-    """Rows by table, and the new events of all runs, each with its run's key."""
+    """Rows by table, and the new passages of all runs, each with its run's key."""
 
-    def __init__(self, rows: dict[str, list[Any]], events: Sequence[tuple[bytes, EventRecord]]) -> None:
+    def __init__(self, rows: dict[str, list[Any]], passages: Sequence[tuple[bytes, Passage]]) -> None:
         self._rows = rows
-        self._events = events
+        self._passages = passages
 
     @property
     def events(self) -> int:
         """How many events there are."""
-        return len(self._events)
+        return sum(passage.last_seq - passage.first_seq + 1 for _, passage in self._passages)
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to write."""
-        return not self._rows and not self._events
+        return not self._rows and not self._passages
 
     def parameters(self, now: dt.datetime) -> list[Any]:
         """Return the arguments of ``tidewheel_write``; all events are of one moment, *now*."""
-        events = [event for _, event in self._events]
+        passages = [passage for _, passage in self._passages]
         return [
             msgspec.json.encode(self._rows).decode(),
             micros(now),
-            ByteaArray.of([key for key, _ in self._events]),
-            BigintArray.of([event.run_seq for event in events]),
-            TextArray.of([event.stored.type for event in events]),
-            BigintArray.of([event.stored.version for event in events]),
-            TextArray.of([event.stored.codec for event in events]),
-            ByteaArray.of([event.stored.data for event in events]),
-            BigintArray.of([checksum(event.stored.data) for event in events]),
-            ByteaArray.of([event.public_key for event in events]),
-            BigintArray.of([event.prev_seq for event in events]),
-            ByteaArray.of([event.public for event in events]),
+            ByteaArray.of([key for key, _ in self._passages]),
+            BigintArray.of([passage.first_seq for passage in passages]),
+            BigintArray.of([passage.last_seq for passage in passages]),
+            TextArray.of([passage.codec for passage in passages]),
+            ByteaArray.of([passage.data for passage in passages]),
+            BigintArray.of([checksum(passage.data) for passage in passages]),
+            ByteaArray.of([passage.public for passage in passages]),
         ]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 
 from tidewheel.journal.events import Entry
+from tidewheel.store.passages import entries_of
 from tidewheel.store.statements import statements
-from tidewheel.store.stored_events import entries_of
 
 _SQL = statements("sqlite", "journal")
 _RUN_ID = statements("sqlite", "runs")["by_key"]
@@ -20,5 +20,6 @@ def read_entries(connection: sqlite3.Connection, key: bytes, first_seq: int, las
         row = connection.execute(_RUN_ID, (key,)).fetchone()
         return key.hex() if row is None else str(row[_RUN_ID_PLACE])
 
-    rows = connection.execute(_SQL["read"], (key, first_seq, last_seq))
+    asked = {"run_key": key, "first_seq": first_seq, "last_seq": last_seq}
+    rows = connection.execute(_SQL["read"], asked)
     return entries_of(rows, first_seq, last_seq, run_id)

@@ -41,8 +41,8 @@ def _claim_runs(connection: sqlite3.Connection, now: dt.datetime, limit: int) ->
         [(micros(now + backoff(hints + 1)), hints + 1, key) for key, *_, hints in rows],
     )
     return [
-        Hint(run=RunRef(namespace, run_id), queue=queue, alone=strikes > 0)
-        for _, namespace, run_id, queue, strikes, _ in rows
+        Hint(run=RunRef(namespace, run_id), queue=queue, alone=strikes > 0, times=hints)
+        for _, namespace, run_id, queue, strikes, hints in rows
     ]
 
 
@@ -83,7 +83,13 @@ def renew(connection: sqlite3.Connection, worker_id: str, until: dt.datetime) ->
 def give_up(connection: sqlite3.Connection, worker_ids: Sequence[str], now: dt.datetime) -> None:
     """Take workers for dead: what they were executing is due now."""
     connection.executemany(_SQL["delete_worker"], [(worker_id,) for worker_id in worker_ids])
-    connection.executemany(_SQL["steps_of_dead"], [(micros(now), worker_id) for worker_id in worker_ids])
+    for statement in ("runs_of_dead", "steps_of_dead"):
+        connection.executemany(_SQL[statement], [(micros(now), worker_id) for worker_id in worker_ids])
+
+
+def lost_owners(connection: sqlite3.Connection) -> list[str]:
+    """List who owns runs and is not registered."""
+    return [owner for (owner,) in connection.execute(_SQL["lost_owners"])]
 
 
 def purge(namespace: str, ended_before: dt.datetime, limit: int, connection: sqlite3.Connection) -> int:

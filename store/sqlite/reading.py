@@ -9,6 +9,7 @@ import msgspec
 
 from tidewheel.journal.events import Entry, InvokeScheduled
 from tidewheel.store.columns import RUN, STEP, TIMER, WORKER, micros
+from tidewheel.store.inline_steps import inline_steps
 from tidewheel.store.protocol import Loaded, LoadedStep, RunFilter
 from tidewheel.store.records import RunRecord, RunRef, StepRecord, WorkerRecord
 from tidewheel.store.sqlite.journal_reading import read_entries
@@ -34,10 +35,10 @@ def load(connection: sqlite3.Connection, ref: RunRef, after: int | None, now: dt
     if run is None:
         return None
     first = run.segment_seq if after is None or after < run.segment_seq else after + 1
-    steps = _steps(connection, run.key, inline_only=after is not None)
+    steps = _steps(connection, run, inline_only=after is not None)
     alive: frozenset[str] = frozenset()
     if any(step.owner is not None for step in steps):
-        owners = connection.execute(_KEEPING["alive_owners"], (run.key, micros(now)))
+        owners = connection.execute(_KEEPING["alive_owners"], {"run_key": run.key, "now": micros(now)})
         alive = frozenset(owner for (owner,) in owners)
     return Loaded(
         run=run,
@@ -49,18 +50,27 @@ def load(connection: sqlite3.Connection, ref: RunRef, after: int | None, now: dt
     )
 
 
-def _steps(connection: sqlite3.Connection, key: bytes, *, inline_only: bool) -> list[StepRecord]:
+def _steps(connection: sqlite3.Connection, run: RunRecord, *, inline_only: bool) -> list[StepRecord]:
     statement = _OPEN["inline_steps" if inline_only else "steps"]
-    return [STEP.record(row) for row in connection.execute(statement, (key,))]
+    rows = connection.execute(statement, (run.key,))
+    steps = inline_steps(run) + [STEP.record(row) for row in rows]
+    return sorted(steps, key=lambda step: step.scheduled_seq)
+
+
+def _step(connection: sqlite3.Connection, run: RunRecord, path: str) -> StepRecord | None:
+    for step in inline_steps(run):
+        if step.path == path:
+            return step
+    row = connection.execute(_OPEN["step"], (run.key, path)).fetchone()
+    return None if row is None else STEP.record(row)
 
 
 def load_step(connection: sqlite3.Connection, ref: RunRef, path: str, now: dt.datetime) -> LoadedStep | None:
     """Read an open step and what scheduled it."""
     run = find(connection, ref)
-    row = None if run is None else connection.execute(_OPEN["step"], (run.key, path)).fetchone()
-    if run is None or row is None:
+    step = None if run is None else _step(connection, run, path)
+    if run is None or step is None:
         return None
-    step = STEP.record(row)
     (entry,) = read_entries(connection, run.key, step.scheduled_seq, step.scheduled_seq)
     assert isinstance(entry.event, InvokeScheduled)
     return LoadedStep(run=run, step=step, event=entry.event, now=now)

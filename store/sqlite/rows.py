@@ -6,18 +6,16 @@ executed at once: what the ledger puts, its next question finds.
 
 from __future__ import annotations
 
-import datetime as dt
 import sqlite3
-from collections.abc import Sequence
 from typing import Any
 
 from tidewheel.journal.events import Entry
 from tidewheel.store.columns import RUN, STEP, TIMER, micros
 from tidewheel.store.counting import Counters
-from tidewheel.store.records import EventRecord, RunRecord, RunRef, StepRecord, TimerRecord
+from tidewheel.store.passages import checksum
+from tidewheel.store.records import Passage, RunRecord, RunRef, StepRecord, TimerRecord
 from tidewheel.store.sqlite.journal_reading import read_entries
 from tidewheel.store.statements import statements
-from tidewheel.store.stored_events import checksum
 
 _RUNS = statements("sqlite", "runs")
 _OPEN = statements("sqlite", "open")
@@ -63,46 +61,25 @@ class SqliteRows:
         self._counters.events_read += len(entries)
         return entries
 
-    def add_events(self, key: bytes, events: Sequence[EventRecord]) -> None:
-        """Write the next events of a run."""
-        at_written, at = None, 0
-        rows = []
-        for event in events:
-            stored = event.stored
-            if event.at is not at_written:  # the events of one commit share their time
-                at_written, at = event.at, micros(event.at)
-            rows.append(
-                (
-                    key,
-                    event.run_seq,
-                    at,
-                    stored.type,
-                    stored.version,
-                    stored.codec,
-                    stored.data,
-                    checksum(stored.data),
-                    event.public_key,
-                    event.prev_seq,
-                    event.public,
-                )
-            )
-        self._connection.executemany(_JOURNAL["add"], rows)
-        self._counters.events_written += len(rows)
-
-    def add_outbox(self, key: bytes, first_seq: int, last_seq: int, at: dt.datetime) -> None:
-        """Owe the event bus the public events in this range."""
-        created_at = micros(at)
-        self._connection.execute(_JOURNAL["owe"], (key, first_seq, last_seq, created_at, created_at))
+    def add_passage(self, key: bytes, passage: Passage) -> None:
+        """Write the next events of a run, and owe them to the event bus if they publish anything."""
+        first_seq, last_seq, at = passage.first_seq, passage.last_seq, micros(passage.at)
+        data, public = passage.data, passage.public
+        row = (key, first_seq, last_seq, at, passage.codec, data, checksum(data), public)
+        self._connection.execute(_JOURNAL["add"], row)
+        if public is not None:
+            self._connection.execute(_JOURNAL["owe"], (key, first_seq, last_seq, at, at))
+        self._counters.events_written += last_seq - first_seq + 1
 
     # What is open
 
     def step(self, key: bytes, path: str) -> StepRecord | None:
-        """Return an open step."""
+        """Return an open step that has a row."""
         row = self._one(_OPEN["step"], key, path)
         return None if row is None else STEP.record(row)
 
     def steps(self, key: bytes) -> list[StepRecord]:
-        """Return all open steps, in the order in which they were scheduled."""
+        """Return all open steps that have rows, in the order in which they were scheduled."""
         return [STEP.record(row) for row in self._connection.execute(_OPEN["steps"], (key,))]
 
     def put_step(self, key: bytes, step: StepRecord) -> None:

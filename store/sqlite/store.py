@@ -22,7 +22,7 @@ from tidewheel.store.append import Append, Appended
 from tidewheel.store.counting import Counters
 from tidewheel.store.errors import StoreUnavailable
 from tidewheel.store.ledger import Ledger
-from tidewheel.store.protocol import Due, Loaded, LoadedStep, RunFilter
+from tidewheel.store.protocol import Answered, Due, Loaded, LoadedStep, RunFilter
 from tidewheel.store.records import RunRecord, RunRef, WorkerRecord
 from tidewheel.store.sqlite import keeping, reading
 from tidewheel.store.sqlite.connection import BUSY_TIMEOUT_S, Database
@@ -32,6 +32,7 @@ from tidewheel.store.sqlite.rows import SqliteRows
 from tidewheel.store.sqlite.transaction import SqliteTransaction, StepConnection
 from tidewheel.store.sqlite.watcher import Watcher
 from tidewheel.store.sqlite.writer import Writer
+from tidewheel.store.submitting import GroupCommit
 from tidewheel.store.waiting import time_ordered_key
 
 #: So many runs are deleted in one transaction, so that nobody waits long for it.
@@ -49,6 +50,7 @@ class SqliteStore:
         self._clock = clock
         self._watcher = Watcher(database)
         self._writer = Writer(database, self.counters, self._watcher.written)
+        self._group_commit = GroupCommit(self)
         self._readers = Readers(database)
         #: Two steps of one event loop that both want the write lock would wait for each other.
         self._one_step_at_a_time = asyncio.Lock()
@@ -83,6 +85,13 @@ class SqliteStore:
         ledger = Ledger(rows, now, lambda: time_ordered_key(now, secrets.randbits(80)))
         return [ledger.append(append) for append in batch]
 
+    def submit(self, request: Append, answered: Answered) -> None:
+        """Write *request* in a transaction that others share, and call *answered* then."""
+        self._group_commit.submit(request, answered)
+
+    def flush(self) -> None:
+        """Nothing is waited for anyway."""
+
     @contextlib.asynccontextmanager
     async def transaction(self, *, is_async: bool = False) -> AsyncIterator[SqliteTransaction]:  # noqa: ARG002 - SQLite blocks
         """Begin a transactional step; the steps of a process take turns."""
@@ -110,6 +119,10 @@ class SqliteStore:
             self._watcher.written()
 
     # Reading
+
+    def sketched(self, sketch: bytes) -> Loaded | None:  # noqa: ARG002 - as the protocol has it
+        """Nothing is far away here: hints carry no sketches."""
+        return None
 
     async def load(self, run: RunRef, *, after: int | None = None) -> Loaded | None:
         """Read a run's current segment, or what follows *after*."""
@@ -173,6 +186,10 @@ class SqliteStore:
     async def give_up(self, worker_ids: Sequence[str]) -> None:
         """Take workers for dead."""
         await self._write(lambda connection: keeping.give_up(connection, worker_ids, self._time()))
+
+    async def lost_owners(self) -> list[str]:
+        """List who owns runs and is not registered."""
+        return await self._read(keeping.lost_owners)
 
     async def purge(self, namespace: str, *, ended_before: dt.datetime, limit: int) -> int:
         """Delete runs that ended before then, a few in each transaction."""

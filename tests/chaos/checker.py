@@ -24,9 +24,16 @@ from tests.chaos.findings import Finding, Report
 from tests.chaos.ledger import Line
 
 RULES = Path(__file__).parent / "rules"
-#: What every rule reads; not a rule itself.
-FACTS = "_facts.sql"
+#: What the rules read, in the order in which it is made, each with the columns that it is looked up by.
+TABLES = {
+    "facts": ("run_key, promise, run_seq", "run_key, run_seq"),
+    "published": ("run_key, run_seq",),
+    "contexts": ("run_key, first_seq",),
+    "open_steps": ("run_key, path",),
+}
 _ROWS_AT_A_TIME = 5_000
+#: Of a step in a context: path, id, name, part of keys, attempt, whether start and failure were told, signal.
+_STEP_PARTS = 8
 
 
 def check(connection: psycopg.Connection[Any], started: Collection[str], lines: Sequence[Line]) -> Report:
@@ -68,18 +75,21 @@ def checked(url: str, started: Collection[str], lines: Sequence[Line]) -> Report
 
 def rule_names() -> list[str]:
     """Return the rules that are statements."""
-    return sorted(path.stem for path in RULES.glob("*.sql") if path.name != FACTS)
+    return sorted(path.stem for path in RULES.glob("*.sql") if not path.name.startswith("_"))
 
 
 def _prepare(connection: psycopg.Connection[Any], unreadable: Sequence[Finding]) -> None:
-    connection.execute("CREATE TEMPORARY TABLE unreadable (run_key bytea, run_seq bigint) ON COMMIT DROP")
+    connection.execute(
+        "CREATE TEMPORARY TABLE unreadable (run_key bytea, first_seq bigint, rule text) ON COMMIT DROP"
+    )
     for finding in unreadable:
-        row = (bytes.fromhex(finding.run_id), finding.run_seq)
-        connection.execute("INSERT INTO unreadable VALUES (%s, %s)", row)
-    connection.execute(_statement(FACTS))
-    connection.execute("CREATE INDEX ON facts (run_key, promise, run_seq)")
-    connection.execute("CREATE INDEX ON facts (run_key, run_seq)")
-    connection.execute("ANALYZE facts")
+        row = (bytes.fromhex(finding.run_id), finding.run_seq, finding.rule)
+        connection.execute("INSERT INTO unreadable VALUES (%s, %s, %s)", row)
+    for table, indexes in TABLES.items():
+        connection.execute(_statement(f"_{table}.sql"))
+        for columns in indexes:
+            connection.execute(f"CREATE INDEX ON {table} ({columns})".encode())
+        connection.execute(f"ANALYZE {table}".encode())
 
 
 def _statement(name: str) -> bytes:
@@ -93,23 +103,44 @@ def _broken(connection: psycopg.Connection[Any], rule: str) -> Iterator[Finding]
 
 
 def _unreadable(connection: psycopg.Connection[Any], report: Report) -> Iterator[Finding]:
-    """Yield the events whose bytes are not what was written; their runs are named by their keys."""
-    with connection.cursor("events") as cursor:
+    """Yield the rows of journals whose bytes are not what was written; their runs are named by their keys."""
+    with connection.cursor("rows") as cursor:
         cursor.itersize = _ROWS_AT_A_TIME
-        cursor.execute("SELECT run_key, run_seq, codec, data, checksum FROM tidewheel_events")
-        for run_key, run_seq, codec, data, checksum in cursor:
-            report.events += 1
+        cursor.execute("SELECT run_key, first_seq, codec, data, checksum, public FROM tidewheel_journal")
+        for run_key, first_seq, codec, data, checksum, public in cursor:
+            events = _events(data) if codec == "json" else []
+            report.events += len(events)
             if zlib.crc32(data) != checksum:
-                yield Finding("checksum", run_key.hex(), run_seq, f"{zlib.crc32(data)}, not {checksum}")
-            elif codec != "json" or not _is_object(data):
-                yield Finding("event_is_json", run_key.hex(), run_seq, f"{codec}: {data[:80]!r}")
+                yield Finding("checksum", run_key.hex(), first_seq, f"{zlib.crc32(data)}, not {checksum}")
+            elif not events:
+                yield Finding("event_is_json", run_key.hex(), first_seq, f"{codec}: {data[:80]!r}")
+            if public is not None and not _is_context(public):
+                yield Finding("context_is_json", run_key.hex(), first_seq, f"{public[:80]!r}")
 
 
-def _is_object(data: bytes) -> bool:
+def _events(data: bytes) -> list[dict[str, Any]]:
+    """Return the events of a row: objects that say their types. None, if it is anything else."""
+    events = _read(data)
+    if not isinstance(events, list):
+        return []
+    are_typed = all(isinstance(event, dict) and isinstance(event.get("type"), str) for event in events)
+    return events if are_typed else []
+
+
+def _is_context(public: bytes) -> bool:
+    """Tell whether *public* has the parts of a context, each of its kind."""
+    match _read(public):
+        case [int() | None, str(), str() | None, [*steps], [*_]]:
+            return all(isinstance(step, list) and len(step) == _STEP_PARTS for step in steps)
+        case _:
+            return False
+
+
+def _read(data: bytes) -> Any:
     try:
-        return isinstance(json.loads(data), dict)
+        return json.loads(data)
     except ValueError:
-        return False
+        return None
 
 
 def _unexpected(

@@ -1,7 +1,8 @@
-"""The damages: what each rule of the checker is tried on."""
+"""Damage to journals, to what the workload wants, and to effects."""
 
 from __future__ import annotations
 
+import zlib
 from typing import Any, TypeAlias
 
 import psycopg
@@ -11,11 +12,16 @@ from tests.chaos.damage import (
     ERRAND,
     ORDER,
     OTHER,
+    Row,
     add,
     edit,
+    journal_of,
     key_of,
     last_seq,
     noticed_by,
+    rewind,
+    rewrite,
+    row_with,
     run,
     seq_of,
 )
@@ -30,25 +36,41 @@ Lines: TypeAlias = list[Line]
 
 @noticed_by("checksum")
 def flip_a_bit(connection: Connection, lines: Lines) -> Lines:
-    """Change one byte of one event, as a bad disk would."""
+    """Change one byte of a row, as a bad disk would."""
     run(
         connection,
-        "UPDATE tidewheel_events SET data = set_byte(data, 3, get_byte(data, 3) # 1)"
-        " WHERE run_key = %s AND run_seq = 4",
-        key_of(connection, ORDER),
+        "UPDATE tidewheel_journal SET data = set_byte(data, 3, get_byte(data, 3) # 1)"
+        " WHERE run_key = %s AND first_seq = %s",
+        *(key_of(connection, ORDER), _long_row(journal_of(connection, ORDER), connection).first_seq),
     )
     return lines
 
 
 @noticed_by("event_is_json")
 def write_nonsense(connection: Connection, lines: Lines) -> Lines:
-    """Put something that is no JSON into an event, with the checksum that it has."""
-    run(
-        connection,
-        "UPDATE tidewheel_events SET data = 'nonsense', checksum = 642448160"
-        " WHERE run_key = %s AND run_seq = 4",
-        key_of(connection, ORDER),
-    )
+    """Put something that is no JSON into a row, with the checksum that it has."""
+    _write(connection, b"nonsense")
+    return lines
+
+
+@noticed_by("event_is_json")
+def write_one_event_by_itself(connection: Connection, lines: Lines) -> Lines:
+    """Put an event into a row without the list that it belongs in."""
+    _write(connection, b'{"type": "ExecutionResumed"}')
+    return lines
+
+
+@noticed_by("event_is_json")
+def write_no_events(connection: Connection, lines: Lines) -> Lines:
+    """Let a row have no events at all."""
+    _write(connection, b"[]")
+    return lines
+
+
+@noticed_by("event_is_json")
+def write_an_event_without_type(connection: Connection, lines: Lines) -> Lines:
+    """Let nobody know what an event is."""
+    _write(connection, b'[{"type": "InvokeStarted", "promise_id": "0", "attempt": 1}, {"promise_id": "0"}]')
     return lines
 
 
@@ -63,25 +85,72 @@ def forget_a_row(connection: Connection, lines: Lines) -> Lines:
 
 
 @noticed_by("sequence_has_no_hole")
-def lose_an_event(connection: Connection, lines: Lines) -> Lines:
-    """Delete an event from the middle."""
-    key = key_of(connection, ORDER)
-    run(connection, "DELETE FROM tidewheel_events WHERE run_key = %s AND run_seq = 7", key)
+def lose_some_events(connection: Connection, lines: Lines) -> Lines:
+    """Delete a row from the middle."""
+    journal = journal_of(connection, ORDER)
+    journal.remove(_long_row(journal, connection))
+    rewrite(connection, ORDER, journal)
     return lines
 
 
 @noticed_by("sequence_has_no_hole")
-def lose_the_first_event(connection: Connection, lines: Lines) -> Lines:
-    """Delete an event from the beginning."""
-    key = key_of(connection, ORDER)
-    run(connection, "DELETE FROM tidewheel_events WHERE run_key = %s AND run_seq = 0", key)
+def lose_the_first_events(connection: Connection, lines: Lines) -> Lines:
+    """Delete a row from the beginning."""
+    rewrite(connection, ORDER, journal_of(connection, ORDER)[1:])
+    return lines
+
+
+@noticed_by("sequence_has_no_hole")
+def lose_the_last_events(connection: Connection, lines: Lines) -> Lines:
+    """Delete a row from the end."""
+    rewrite(connection, ORDER, journal_of(connection, ORDER)[:-1])
     return lines
 
 
 @noticed_by("sequence_has_no_hole")
 def lose_a_journal(connection: Connection, lines: Lines) -> Lines:
     """Delete all of a run's events."""
-    run(connection, "DELETE FROM tidewheel_events WHERE run_key = %s", key_of(connection, ERRAND))
+    run(connection, "DELETE FROM tidewheel_journal WHERE run_key = %s", key_of(connection, ERRAND))
+    return lines
+
+
+@noticed_by("sequence_has_no_hole")
+def lose_an_event(connection: Connection, lines: Lines) -> Lines:
+    """Take an event out of its row."""
+    journal = journal_of(connection, ORDER)
+    _long_row(journal, connection).events.pop()
+    rewrite(connection, ORDER, journal)
+    return lines
+
+
+@noticed_by("sequence_has_no_hole")
+def slip_an_event_in(connection: Connection, lines: Lines) -> Lines:
+    """Put an event into a row that has no number for it."""
+    journal = journal_of(connection, ORDER)
+    journal[-1].events.insert(0, {"type": "TimeRecorded", "promise_id": "77"})
+    rewrite(connection, ORDER, journal)
+    return lines
+
+
+@noticed_by("sequence_has_no_hole")
+def lose_an_event_and_its_number(connection: Connection, lines: Lines) -> Lines:
+    """Take the first event out of its row, which then begins after it."""
+    journal = journal_of(connection, ORDER)
+    row = _long_row(journal, connection)
+    del row.events[0]
+    row.first_seq += 1
+    rewrite(connection, ORDER, journal)
+    return lines
+
+
+@noticed_by("sequence_has_no_hole")
+def number_events_twice(connection: Connection, lines: Lines) -> Lines:
+    """Let a row end with the number that the next one begins with."""
+    journal = journal_of(connection, ORDER)
+    row = _long_row(journal, connection)
+    row.events.append({"type": "TimeRecorded", "promise_id": "77"})
+    row.last_seq += 1
+    rewrite(connection, ORDER, journal)
     return lines
 
 
@@ -191,8 +260,8 @@ def complete_another_attempt(connection: Connection, lines: Lines) -> Lines:
 def complete_what_was_lost(connection: Connection, lines: Lines) -> Lines:
     """Let a completion be of an attempt that was given up before: a zombie that was not refused."""
     seq = seq_of(connection, ORDER, "InvokeCompleted")
-    lost = {"type": "WorkerLost", "message": "gone"}
-    add(connection, ORDER, "InvokeRetrying", seq, promise_id="0", failed_attempt=1, error=lost)
+    lost = {"error": {"type": "WorkerLost", "message": "gone"}, "retry_at": "2026-01-01T00:00:00Z"}
+    add(connection, ORDER, "InvokeRetrying", seq, promise_id="0", failed_attempt=1, **lost)
     return lines
 
 
@@ -215,11 +284,9 @@ def cancel_what_fired(connection: Connection, lines: Lines) -> Lines:
 @noticed_by("timers_are_not_early")
 def fire_early(connection: Connection, lines: Lines) -> Lines:
     """Let a timer be due a minute after it fired."""
-    run(
-        connection,
-        "UPDATE tidewheel_events SET at = at - 60000000 WHERE run_key = %s AND type = 'TimerFired'",
-        key_of(connection, ORDER),
-    )
+    journal = journal_of(connection, ORDER)
+    row_with(journal, seq_of(connection, ORDER, "TimerFired")).at -= 60_000_000
+    rewrite(connection, ORDER, journal)
     return lines
 
 
@@ -234,7 +301,7 @@ def receive_another_signal(connection: Connection, lines: Lines) -> Lines:
 def receive_twice(connection: Connection, lines: Lines) -> Lines:
     """Let the code get a delivery again."""
     seq = seq_of(connection, ORDER, "SignalReceived")
-    add(connection, ORDER, "SignalReceived", seq + 1, promise_id="77", signal_name="paid", delivery_id=0)
+    add(connection, ORDER, "SignalReceived", seq + 1, promise_id="77", signal_name="paid", delivery_id=1)
     return lines
 
 
@@ -245,73 +312,7 @@ def deliver_twice(connection: Connection, lines: Lines) -> Lines:
     return lines
 
 
-# Public events
-
-
-@noticed_by("public_events_are_chained")
-def break_the_chain(connection: Connection, lines: Lines) -> Lines:
-    """Let a public event name one that is not the one before it."""
-    run(
-        connection,
-        "UPDATE tidewheel_events SET prev_seq = prev_seq - 1 WHERE run_key = %s AND prev_seq > 0",
-        key_of(connection, ORDER),
-    )
-    return lines
-
-
-@noticed_by("public_events_are_chained")
-def lose_the_end_of_the_chain(connection: Connection, lines: Lines) -> Lines:
-    """Let the row not know the last public event."""
-    run(connection, "UPDATE tidewheel_runs SET prev_seq = 0 WHERE run_id = %s", ORDER)
-    return lines
-
-
-@noticed_by("public_events_are_owed_once")
-def owe_less(connection: Connection, lines: Lines) -> Lines:
-    """Forget what the event bus is owed of the run's end."""
-    run(
-        connection,
-        "DELETE FROM tidewheel_outbox WHERE run_key = %s AND first_seq ="
-        " (SELECT max(first_seq) FROM tidewheel_outbox WHERE run_key = %s)",
-        key_of(connection, ORDER),
-        key_of(connection, ORDER),
-    )
-    return lines
-
-
-@noticed_by("public_events_are_owed_once")
-def owe_twice(connection: Connection, lines: Lines) -> Lines:
-    """Let two rows owe the same events."""
-    run(
-        connection,
-        "UPDATE tidewheel_outbox SET last_seq = last_seq + 5 WHERE run_key = %s AND first_seq = 0",
-        key_of(connection, ORDER),
-    )
-    return lines
-
-
-# Rows beside the journal
-
-
-@noticed_by("ended_runs_have_nothing_open")
-def leave_a_step(connection: Connection, lines: Lines) -> Lines:
-    """Leave a step open."""
-    run(
-        connection,
-        "INSERT INTO tidewheel_steps (run_key, path, kind, function_name, queue, dispatch, state, attempt,"
-        " scheduled_seq, scheduled_at, abandoned, hints, step_id, key_part, logical_attempt, failed)"
-        " VALUES (%s, '0', 'function', 'price', 'default', 'inline', 'started', 1, 2, 0, false, 0, '0', '0',"
-        " 1, false)",
-        key_of(connection, ORDER),
-    )
-    return lines
-
-
-@noticed_by("ended_runs_have_nothing_open")
-def leave_a_timer(connection: Connection, lines: Lines) -> Lines:
-    """Leave a timer set."""
-    run(connection, "INSERT INTO tidewheel_timers VALUES (%s, '9', 1, 1)", key_of(connection, ORDER))
-    return lines
+# Parents and children
 
 
 @noticed_by("children_and_parents_agree")
@@ -334,14 +335,7 @@ def have_a_child_nobody_asked_for(connection: Connection, lines: Lines) -> Lines
 @noticed_by("every_run_has_ended")
 def get_stuck(connection: Connection, lines: Lines) -> Lines:
     """Let a run stop before its end: nobody owes it anything."""
-    key = key_of(connection, ERRAND)
-    run(connection, "DELETE FROM tidewheel_events WHERE run_key = %s AND type = 'ExecutionCompleted'", key)
-    run(
-        connection,
-        "UPDATE tidewheel_runs SET phase = 'Running', ended_at = NULL, last_seq = last_seq - 1,"
-        " prev_seq = last_seq - 4 WHERE run_key = %s",
-        key,
-    )
+    rewind(connection, ERRAND, last_seq(connection, ERRAND))
     return lines
 
 
@@ -349,7 +343,7 @@ def get_stuck(connection: Connection, lines: Lines) -> Lines:
 def lose_a_run(connection: Connection, lines: Lines) -> Lines:
     """Delete a run with all that it has."""
     key = key_of(connection, OTHER)
-    for table in ("runs", "events", "outbox", "facts_seen", "step_ids"):
+    for table in ("runs", "journal", "outbox", "facts_seen", "step_ids"):
         run(connection, f"DELETE FROM tidewheel_{table} WHERE run_key = %s", key)  # noqa: S608 - our own names
     return lines
 
@@ -358,7 +352,7 @@ def lose_a_run(connection: Connection, lines: Lines) -> Lines:
 def lose_a_child(connection: Connection, lines: Lines) -> Lines:
     """Delete a child with all that it has."""
     key = key_of(connection, CHILD)
-    for table in ("runs", "events", "outbox", "facts_seen", "step_ids"):
+    for table in ("runs", "journal", "outbox", "facts_seen", "step_ids"):
         run(connection, f"DELETE FROM tidewheel_{table} WHERE run_key = %s", key)  # noqa: S608 - our own names
     return lines
 
@@ -380,14 +374,8 @@ def come_to_something_else(connection: Connection, lines: Lines) -> Lines:
 @noticed_by("runs_come_to_their_result")
 def fail_falsely(connection: Connection, lines: Lines) -> Lines:
     """Let a run fail that had to succeed."""
-    key, end = key_of(connection, ERRAND), last_seq(connection, ERRAND)
-    run(
-        connection,
-        "UPDATE tidewheel_events SET type = 'ExecutionFailed' WHERE run_key = %s AND run_seq = %s",
-        key,
-        end,
-    )
-    run(connection, "UPDATE tidewheel_runs SET phase = 'Failed' WHERE run_key = %s", key)
+    edit(connection, ERRAND, last_seq(connection, ERRAND), type="ExecutionFailed")
+    run(connection, "UPDATE tidewheel_runs SET phase = 'Failed' WHERE run_id = %s", ERRAND)
     return lines
 
 
@@ -447,10 +435,21 @@ def keep_a_row_without_result(connection: Connection, lines: Lines) -> Lines:
 
 def _timer(connection: Connection) -> str:
     """Return the promise of the order's timer."""
-    found = connection.execute(
-        "SELECT convert_from(data, 'UTF8')::json ->> 'promise_id' FROM tidewheel_events"
-        " WHERE run_key = %s AND type = 'TimerFired'",
-        (key_of(connection, ORDER),),
-    ).fetchone()
-    assert found is not None
-    return str(found[0])
+    seq = seq_of(connection, ORDER, "TimerFired")
+    row = row_with(journal_of(connection, ORDER), seq)
+    return str(row.events[seq - row.first_seq]["promise_id"])
+
+
+def _write(connection: Connection, data: bytes) -> None:
+    """Put bytes into a row of the order's journal, with the checksum that they have."""
+    row = _long_row(journal_of(connection, ORDER), connection)
+    run(
+        connection,
+        "UPDATE tidewheel_journal SET data = %s, checksum = %s WHERE run_key = %s AND first_seq = %s",
+        *(data, zlib.crc32(data), key_of(connection, ORDER), row.first_seq),
+    )
+
+
+def _long_row(journal: list[Row], connection: Connection) -> Row:
+    """Return a row from the middle of the order's journal that has several events, whatever came when."""
+    return row_with(journal, seq_of(connection, ORDER, "JoinSetCreated"))

@@ -11,11 +11,12 @@ from tests.faults.crash_points import Watch
 from tidewheel.broker.rabbitmq.publisher import Publisher
 from tidewheel.store.postgres import writer
 from tidewheel.store.postgres.transaction import PostgresTransaction
+from tidewheel.store.postgres.writing_link import WritingLink
 
 
 def watch_drivers(watch: Watch) -> None:
     """Let *watch* hear of transactions that hold locks, of commits, and of messages without a confirm."""
-    ask, commit, write_known = writer.ask, writer.commit, writer.write_known
+    ask, commit, write_known = writer.ask, writer.commit, WritingLink.ask
     commit_step, send = PostgresTransaction._commit, Publisher._send
 
     async def watched_ask(connection: Any, question: Any) -> Any:
@@ -28,11 +29,13 @@ def watch_drivers(watch: Watch) -> None:
         await commit(connection, write)
         watch.reach("postgres.commit:after")
 
-    async def watched_write_known(connection: Any, known: Any, *, is_own_clock: bool) -> Any:
+    def watched_write_known(self: WritingLink, name: str, arguments: Any, answered: Any) -> None:
+        def watched_answer(answer: Any) -> None:
+            watch.reach("postgres.known write:after")
+            answered(answer)
+
         watch.reach("postgres.known write:before")
-        answer = await write_known(connection, known, is_own_clock=is_own_clock)
-        watch.reach("postgres.known write:after")
-        return answer
+        write_known(self, name, arguments, watched_answer)
 
     async def watched_step(self: PostgresTransaction) -> None:
         watch.reach("postgres.step commit:before")
@@ -43,6 +46,7 @@ def watch_drivers(watch: Watch) -> None:
         await send(self, publications, batch)
         watch.reach("rabbit.send:after")
 
-    writer.ask, writer.commit, writer.write_known = watched_ask, watched_commit, watched_write_known
+    writer.ask, writer.commit = watched_ask, watched_commit
+    WritingLink.ask = watched_write_known  # type: ignore[method-assign]  # that is the point
     PostgresTransaction._commit = watched_step  # type: ignore[method-assign]  # that is the point
     Publisher._send = watched_send  # type: ignore[method-assign]  # as above

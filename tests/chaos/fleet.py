@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 
 from tests.chaos.checker import breaches
+from tests.chaos.journaled import EVENTS
 from tests.chaos.ledger import Ledger
 from tests.chaos.points import Notes
 from tests.chaos.program import PRELOADED, arms_file
@@ -101,6 +102,10 @@ class Fleet:
         with psycopg.connect(self.direct[0]) as connection:
             cursor = connection.execute(sql.encode(), values)
             return cursor.fetchall() if cursor.description else []
+
+    def events(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Execute a statement of the test's own over ``events``: a row for each event of each journal."""
+        return self.rows(EVENTS + sql, *values)
 
     def breaches(self) -> list[str]:
         """Return which rules the journals and rows break, whatever the workload."""

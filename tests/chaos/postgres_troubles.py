@@ -41,7 +41,7 @@ def user_url(fleet: Fleet) -> str:
 def locked_table(fleet: Fleet) -> Iterator[None]:
     """Hold ``ACCESS EXCLUSIVE`` on the journal, as a person at a prompt does (34)."""
     with psycopg.connect(fleet.direct[0]) as connection:
-        connection.execute("LOCK TABLE tidewheel_events IN ACCESS EXCLUSIVE MODE")
+        connection.execute("LOCK TABLE tidewheel_journal IN ACCESS EXCLUSIVE MODE")
         yield
         connection.rollback()
 

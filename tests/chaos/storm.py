@@ -19,6 +19,7 @@ from tests.chaos.customers import Customers
 from tests.chaos.findings import Report
 from tests.chaos.fleet import Fleet, Servers, fleet_on
 from tests.chaos.history import Event, Fault, History, Standstill, standstills
+from tests.chaos.journaled import EVENTS
 from tests.chaos.killer import Killer
 from tests.chaos.plan import Plan
 from tidewheel.broker.opening import open_broker
@@ -32,9 +33,9 @@ SAY_EVERY_S = 10.0
 #: Between two troubles of servers, so that each can be told from the next.
 APART_S = 1.0
 
-_EVENTS = """
+_OF_RUNS = """
 SELECT r.run_id, array_agg(e.at ORDER BY e.run_seq), array_agg(e.type ORDER BY e.run_seq)
-  FROM tidewheel_events AS e
+  FROM events AS e
   JOIN tidewheel_runs AS r USING (run_key)
  GROUP BY r.run_id
 """
@@ -88,7 +89,7 @@ def _journals(url: str) -> list[tuple[str, list[Event]]]:
     with psycopg.connect(url) as connection:
         return [
             (run_id, [Event(at / 1_000_000, type_) for at, type_ in zip(times, types, strict=True)])
-            for run_id, times, types in connection.execute(_EVENTS)
+            for run_id, times, types in connection.execute((EVENTS + _OF_RUNS).encode())
         ]
 
 

@@ -13,14 +13,20 @@ from typing import NamedTuple
 import psycopg
 import pytest
 
-from tests.chaos import checker, damages, effects
-from tests.chaos.checker import check, checked, rule_names
-from tests.chaos.damage import DAMAGES, Damage
+from tests.chaos import checker, damages, effects, row_damages
+from tests.chaos.checker import breaches, check, checked, rule_names
+from tests.chaos.damage import DAMAGES, ERRAND, Damage
 from tests.chaos.ledger import Line
 from tests.chaos.specimen import STARTED, make_specimen
+from tests.conformance.store.driving import Run
+from tests.conformance.store.test_publishing import Life
 from tests.servers.postgres import PrivatePostgres
+from tidewheel.store.opening import open_store
 
 CASES = [(rule, damage) for rule, known in DAMAGES.items() for damage in known]
+
+#: Runs that go as chance has it.
+LIVES = 12
 
 
 class Specimen(NamedTuple):
@@ -56,6 +62,30 @@ def test_repetitions_are_counted(specimen: Specimen) -> None:
     assert report.repeated == {"price": 1}
 
 
+def test_nothing_is_wrong_with_a_run_that_is_under_way_but_that_it_has_not_ended(specimen: Specimen) -> None:
+    """Its step is open where the journal says so, and what it has published so far is marked and chained."""
+    with psycopg.connect(specimen.url) as connection:
+        row_damages.be_in_the_middle(connection)
+
+        report = check(connection, STARTED, specimen.lines)
+
+        connection.rollback()
+    assert [(one.rule, one.run_id) for one in report.findings] == [("every_run_has_ended", ERRAND)]
+
+
+async def test_nothing_is_wrong_with_runs_to_which_things_happen_by_chance(postgres: PrivatePostgres) -> None:
+    """Keys that repeat, attempts that fail, steps that are parked or skipped, continue-as-new."""
+    url = postgres.create_database("lives")
+    store = await open_store(url, auto_migrate=True)
+    for seed in range(LIVES):
+        run = Run(store, f"r{seed}")
+        await run.start(version="2" if seed % 2 else "")
+        await Life(run, seed).live(moments=30)
+    await store.close()
+
+    assert breaches(url) == []
+
+
 @pytest.mark.parametrize(("rule", "damage"), CASES, ids=[damage.__name__ for _, damage in CASES])
 def test_damage_is_noticed(specimen: Specimen, rule: str, damage: Damage) -> None:
     """By the rule that is about it, whatever else is noticed too."""
@@ -80,7 +110,7 @@ def test_every_rule_was_tried() -> None:
         and isinstance(node.args[0], ast.Constant)
     }
 
-    assert damages.__name__ in {damage.__module__ for _, damage in CASES}
+    assert {damages.__name__, row_damages.__name__} == {damage.__module__ for _, damage in CASES}
     assert spoken | set(rule_names()) == DAMAGES.keys()
 
 

@@ -76,11 +76,10 @@ async def test_timers_fire_once_and_when_their_time_has_come(
     assert abs(_said_at(bent.said()) - _now(fleet) - off_s) < 600, "the host's clock was right"
     late_s = [
         float(late_s)
-        for (late_s,) in fleet.rows(
-            "SELECT f.at / 1000000.0 - extract(epoch FROM (d ->> 'fire_at')::timestamptz)"
-            " FROM tidewheel_events AS f"
-            " JOIN tidewheel_events AS s ON s.run_key = f.run_key AND s.type = 'TimerScheduled',"
-            " LATERAL (SELECT convert_from(s.data, 'UTF8')::json AS d) AS parsed WHERE f.type = 'TimerFired'"
+        for (late_s,) in fleet.events(
+            "SELECT f.at / 1000000.0 - extract(epoch FROM (s.data ->> 'fire_at')::timestamptz)"
+            " FROM events AS f JOIN events AS s ON s.run_key = f.run_key AND s.type = 'TimerScheduled'"
+            " WHERE f.type = 'TimerFired'"
         )
     ]
     assert len(late_s) == NAPS + 1

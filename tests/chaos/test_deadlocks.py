@@ -55,7 +55,7 @@ async def test_batches_with_the_same_runs_in_opposite_order(fleet: Fleet, stores
 
     await asyncio.gather(*(write(store, writer) for writer, store in enumerate(stores)))
 
-    written = fleet.rows("SELECT count(*) FROM tidewheel_events WHERE type = 'SignalDelivered'")
+    written = fleet.events("SELECT count(*) FROM events WHERE type = 'SignalDelivered'")
     assert written == [(2 * RUNS * rounds,)]
     assert _deadlocks(fleet) == 0
     assert [breach for breach in fleet.breaches() if not breach.startswith("every_run_has_ended")] == []

@@ -42,9 +42,9 @@ async def test_a_write_whose_reply_is_cut_is_made_once(fleet: Fleet) -> None:
         made = (await network.counts())["cuts"]
         await network.mend()
 
-    payloads = fleet.rows(
-        "SELECT r.run_id, (convert_from(data, 'UTF8')::json ->> 'payload')::int"
-        " FROM tidewheel_events JOIN tidewheel_runs AS r USING (run_key) WHERE type = 'SignalDelivered'"
+    payloads = fleet.events(
+        "SELECT r.run_id, (data ->> 'payload')::int"
+        " FROM events JOIN tidewheel_runs AS r USING (run_key) WHERE type = 'SignalDelivered'"
     )
     assert made >= cuts
     assert sorted(payloads) == sorted((run_id, number) for run_id in sent for number in range(sent[run_id]))

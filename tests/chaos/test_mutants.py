@@ -18,7 +18,7 @@ from tidewheel.sdk.handle import Handle
 #: A result that is refused leaves no trace: only waiting shows it.
 REFUSED_S = 1.0
 #: Runs that two workers are told of at the same time, how often, and by how many hints each time.
-RUNS, ROUNDS, HINTS = 10, 12, 12
+RUNS, ROUNDS, HINTS = 10, 30, 60
 
 
 @pytest.mark.parametrize("mutant", [None, "ignore_the_fence"])
@@ -76,7 +76,7 @@ async def test_a_message_that_is_settled_too_early_is_found_out(
 ) -> None:
     """Where no keeper repeats it, the run is stuck; settled after the append, it is delivered again (6)."""
     await fleet.serve_ready(keeper=False, mutant=mutant)
-    dying = await fleet.serve(("store.append[moves]:before", 1), keeper=False, mutant=mutant)
+    dying = await fleet.serve(("store.submit[moves]:before", 1), keeper=False, mutant=mutant)
     await fleet.ready(dying)
 
     handles: list[Handle[str]] = []

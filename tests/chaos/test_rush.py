@@ -24,7 +24,7 @@ async def test_fifty_tasks_of_one_run_end_in_the_same_moment(fleet: Fleet, clien
     result = await handle.result(timeout=30)
 
     lines = fleet.ledger.lines()
-    completed = fleet.rows("SELECT at FROM tidewheel_events WHERE type = 'InvokeCompleted'")
+    completed = fleet.events("SELECT at FROM events WHERE type = 'InvokeCompleted'")
     assert result == list(range(TASKS))
     assert len(lines) == len(completed) == TASKS
     assert len({line.pid for line in lines}) > 1

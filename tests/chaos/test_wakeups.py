@@ -50,7 +50,7 @@ async def test_timers_that_are_due_together_fire_once_each(fleet: Fleet, client:
     await until(fleet, "SELECT count(*) FROM tidewheel_runs WHERE ended_at IS NOT NULL", count)
     published = (await fleet.networks["broker"].counts())["seen"]
 
-    assert fleet.rows("SELECT count(*) FROM tidewheel_events WHERE type = 'TimerFired'") == [(count,)]
+    assert fleet.events("SELECT count(*) FROM events WHERE type = 'TimerFired'") == [(count,)]
     # One hint for each run that wakes; a few more for those that waited long in the queue.
     assert published < HINTS_MAX * count, published
     early = "timers_are_not_early"  # the test itself let them be due

@@ -30,9 +30,8 @@ async def test_the_result_of_a_worker_that_was_given_up_is_refused(
     first.send(signal.SIGCONT)
     await eventually(lambda: "announces itself again" in first.said(), "the first worker's return")
 
-    completed = fleet.rows(
-        "SELECT d ->> 'promise_id', d ->> 'attempt' FROM tidewheel_events,"
-        " LATERAL (SELECT convert_from(data, 'UTF8')::json AS d) AS parsed"
+    completed = fleet.events(
+        "SELECT data ->> 'promise_id', data ->> 'attempt' FROM events"
         " WHERE type = 'InvokeCompleted' ORDER BY run_seq"
     )
     assert completed == [("0", "2"), ("1", "1")]
@@ -57,7 +56,11 @@ async def test_a_zombie_that_comes_back_before_the_second_attempt_ends_is_refuse
     fleet.let("held")
     first.send(signal.SIGCONT)
     await eventually(lambda: "announces itself again" in first.said(), "the first worker's return")
-    step = fleet.rows("SELECT path, attempt, owner IS NOT NULL FROM tidewheel_steps")
+    step = fleet.rows(
+        "SELECT path, attempt, owner IS NOT NULL FROM tidewheel_steps"
+        " UNION ALL SELECT step ->> 'path', coalesce(step ->> 'attempt', '0')::bigint, owner IS NOT NULL"
+        " FROM tidewheel_runs, json_array_elements(inline_steps::json) AS step"
+    )
     second.send(signal.SIGCONT)
 
     assert step == [("0", 2, True)]

@@ -29,8 +29,8 @@ A_WORKER = (
     "started_at, alive_until) VALUES ('w-1', 'default', 'h', 1, '', '[\"default\"]', "
     '\'[["total", "", ""], ["waits", "", ""]]\', 0, ?)'
 )
-EVENT = " WHERE run_seq = ? AND run_key = (SELECT run_key FROM tidewheel_runs WHERE run_id = ?)"
-DELETE_EVENT = f"DELETE FROM tidewheel_events{EVENT}"  # noqa: S608 - constants of this file
+ROW = " WHERE first_seq = ? AND run_key = (SELECT run_key FROM tidewheel_runs WHERE run_id = ?)"
+DELETE_ROW = f"DELETE FROM tidewheel_journal{ROW}"  # noqa: S608 - constants of this file
 FOR_EVER = 9_000_000_000_000_000
 
 
@@ -105,9 +105,10 @@ def test_a_run_whose_step_is_lost_is_found(run: Run, shelf: Path) -> None:
     change(FORGET, PARKED)
     change(
         "INSERT INTO tidewheel_steps (run_key, path, kind, function_name, queue, dispatch, state, attempt, "
-        "scheduled_seq, scheduled_at, owner, abandoned, hints, step_id, key_part, logical_attempt, failed) "
+        "scheduled_seq, scheduled_at, owner, abandoned, hints, step_id, key_part, logical_attempt, told, "
+        "failed) "
         "SELECT run_key, '0', 'function', 'add', 'default', 'inline', 'started', 1, 0, 0, 'w-9', 0, 0, "
-        "'0', '0', 1, 0 FROM tidewheel_runs WHERE run_id = ?",
+        "'0', '0', 1, 1, 0 FROM tidewheel_runs WHERE run_id = ?",
         PARKED,
     )
 
@@ -120,14 +121,34 @@ def test_a_run_whose_step_is_lost_is_found(run: Run, shelf: Path) -> None:
     assert "waits for an operator" in found(run, "steps")[0]["message"]
 
 
+def test_a_run_whose_worker_executes_a_step_is_not_forgotten(run: Run, shelf: Path) -> None:
+    """The step is in the run's own row: its worker has it, or the keeper, once the worker's lease is over."""
+    change(A_WORKER, FOR_EVER)
+    change(FORGET, PARKED)
+    change(
+        "UPDATE tidewheel_runs SET owner = 'w-1', inline_steps = ? WHERE run_id = ?",
+        '[{"path":"0","function_name":"add","scheduled_seq":0,"scheduled_at":"2026-01-01T00:00:00Z"}]',
+        PARKED,
+    )
+
+    with_its_worker = run("doctor").stdout
+    change("UPDATE tidewheel_workers SET alive_until = ?", microseconds_ago(60))
+    with_the_keeper = run("doctor").stdout
+
+    assert "2 open runs; woken 1 by signal, 1 by worker" in with_its_worker
+    assert "2 open runs; woken 1 by keeper, 1 by signal" in with_the_keeper
+    assert found(run, "wake-ups") == []
+
+
 def test_a_run_that_waits_for_a_queued_step_is_not_forgotten(run: Run, shelf: Path) -> None:
     """The keeper looks after steps on queues, and those that wait for an operator are told of."""
     change(FORGET, PARKED)
     change(
         "INSERT INTO tidewheel_steps (run_key, path, kind, function_name, queue, dispatch, state, attempt, "
-        "scheduled_seq, scheduled_at, due_at, abandoned, hints, step_id, key_part, logical_attempt, failed) "
+        "scheduled_seq, scheduled_at, due_at, abandoned, hints, step_id, key_part, logical_attempt, told, "
+        "failed) "
         "SELECT run_key, '0', 'function', 'add', 'mail', 'queued', 'scheduled', 0, 0, 0, ?, 0, 0, "
-        "'0', '0', 1, 0 FROM tidewheel_runs WHERE run_id = ?",
+        "'0', '0', 1, 0, 0 FROM tidewheel_runs WHERE run_id = ?",
         FOR_EVER,
         PARKED,
     )
@@ -215,8 +236,8 @@ def test_a_worker_that_lives_and_says_nothing_is_found(run: Run, shelf: Path) ->
 @pytest.mark.parametrize(
     "damage",
     [
-        "UPDATE tidewheel_events SET data = x'00'",
-        "DELETE FROM tidewheel_events",
+        "UPDATE tidewheel_journal SET data = x'00'",
+        "DELETE FROM tidewheel_journal",
     ],
 )
 @pytest.mark.parametrize("run_seq", [0, 1])
@@ -225,7 +246,7 @@ def test_a_run_that_cannot_be_read_is_one_finding(
     run: Run, healthy: None, damage: str, flags: list[str], run_seq: int
 ) -> None:
     """All other checks are made, and the finding says what to do."""
-    change(damage + EVENT, run_seq, WAITING)
+    change(damage + ROW, run_seq, WAITING)
 
     plain = run("doctor", *flags)
     report = json.loads(run("doctor", "--json", *flags).stdout)
@@ -243,7 +264,7 @@ def test_a_run_that_cannot_be_read_is_one_finding(
 def test_a_run_that_is_parked_as_unreadable_is_told_once(run: Run, healthy: None) -> None:
     """A worker found out before the doctor did."""
     change("UPDATE tidewheel_runs SET parked = 'unreadable' WHERE run_id = ?", WAITING)
-    change(DELETE_EVENT, 1, WAITING)
+    change(DELETE_ROW, 1, WAITING)
 
     report = json.loads(run("doctor", "--json", "--deep").stdout)
 
@@ -296,7 +317,7 @@ def test_a_disk_that_is_nearly_full_is_found(
 def test_journals_are_read_only_if_asked(run: Run, healthy: None) -> None:
     """--deep reads those of ended runs too."""
     change(
-        "UPDATE tidewheel_events SET data = x'00' WHERE run_seq = 1 AND run_key = "
+        "UPDATE tidewheel_journal SET data = x'00' WHERE first_seq = 1 AND run_key = "
         "(SELECT run_key FROM tidewheel_runs WHERE run_id = ?)",
         COMPLETED,
     )

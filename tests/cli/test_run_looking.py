@@ -269,7 +269,7 @@ def test_on_a_terminal_a_timeline_is_coloured(shelf: Path) -> None:
 def test_a_journal_that_cannot_be_read_is_no_traceback(run: Run, shelf: Path) -> None:
     """It is a finding, with the place and what to do."""
     change(
-        "UPDATE tidewheel_events SET data = x'00' WHERE run_seq = 1 AND run_key = "
+        "UPDATE tidewheel_journal SET data = x'00' WHERE first_seq = 1 AND run_key = "
         "(SELECT run_key FROM tidewheel_runs WHERE run_id = ?)",
         COMPLETED,
     )

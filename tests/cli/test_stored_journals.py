@@ -13,7 +13,7 @@ from tidewheel.cli.exit_codes import ExitCode
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 DAMAGE = (
-    "UPDATE tidewheel_events SET data = x'00' WHERE run_seq = 1 AND run_key = "
+    "UPDATE tidewheel_journal SET data = x'00' WHERE first_seq = 1 AND run_key = "
     "(SELECT run_key FROM tidewheel_runs WHERE run_id = ?)"
 )
 
@@ -48,7 +48,7 @@ def test_a_breach_in_the_store_names_its_run(run: Run, shelf: Path) -> None:
 def test_a_rule_that_is_broken_in_the_store_is_found(run: Run, shelf: Path) -> None:
     """The same rules as for files."""
     change(
-        "DELETE FROM tidewheel_events WHERE run_seq = 2 AND run_key = "
+        "DELETE FROM tidewheel_journal WHERE first_seq = 1 AND run_key = "
         "(SELECT run_key FROM tidewheel_runs WHERE run_id = ?)",
         COMPLETED,
     )

@@ -81,6 +81,8 @@ def journal_findings(folder: Path) -> Iterator[str]:
             yield f"{run_id}: a hole in its journal"
         if not run.ended or run.wake_at is not None or run.parked is not None:
             yield f"{run_id}: {run.status}, wake_at {run.wake_at}, parked {run.parked_reason}"
+        if run.inline or run.owner is not None or run.has_promises:
+            yield f"{run_id}: its row still has {run.inline}, owner {run.owner}, promises {run.has_promises}"
     for table in _OPEN_TABLES:
         left = rows(file, f"SELECT * FROM {table}")  # noqa: S608 - our own names
         if left:

@@ -24,7 +24,7 @@ from tidewheel.broker.work_items import read_item
 from tidewheel.store.append import Append
 from tidewheel.store.protocol import Store, Transaction
 
-Kind: TypeAlias = Literal["property", "call", "block"]
+Kind: TypeAlias = Literal["property", "call", "block", "submission", "plain"]
 
 #: What the points of each protocol begin with.
 PREFIXES: dict[type, str] = {
@@ -33,6 +33,11 @@ PREFIXES: dict[type, str] = {
     Broker: "broker",
     Delivery: "delivery",
 }
+
+#: What is answered by a call, later.
+_SUBMISSIONS = frozenset({"store.submit"})
+#: What does nothing that a death could come before or after.
+_PLAIN = frozenset({"store.flush", "store.sketched"})
 
 _is_watched_call: ContextVar[bool] = ContextVar("is_watched_call", default=False)
 
@@ -97,6 +102,10 @@ def members(protocol: type) -> dict[str, Kind]:
             found[name] = "call"
         elif inspect.isfunction(member) and f"{PREFIXES[protocol]}.{name}" in _INSIDE:
             found[name] = "block"
+        elif inspect.isfunction(member) and f"{PREFIXES[protocol]}.{name}" in _SUBMISSIONS:
+            found[name] = "submission"
+        elif inspect.isfunction(member) and f"{PREFIXES[protocol]}.{name}" in _PLAIN:
+            found[name] = "plain"
         else:
             raise TypeError(f"{protocol.__name__}.{name}: say in crash_points how it is called")
     return found
@@ -108,7 +117,7 @@ def calls() -> set[str]:
         f"{prefix}.{name}"
         for protocol, prefix in PREFIXES.items()
         for name, kind in members(protocol).items()
-        if kind != "property"
+        if kind not in ("property", "plain")
     }
 
 
@@ -131,7 +140,13 @@ class _Watched:
 @cache
 def _wrapper(protocol: type) -> type[_Watched]:
     prefix = PREFIXES[protocol]
-    makers: dict[Kind, Callable[[str, str], Any]] = {"property": _property, "call": _method, "block": _block}
+    makers: dict[Kind, Callable[[str, str], Any]] = {
+        "property": _property,
+        "call": _method,
+        "block": _block,
+        "submission": _submission,
+        "plain": _plain,
+    }
     made = {name: makers[kind](prefix, name) for name, kind in members(protocol).items()}
     return type(f"Watched{protocol.__name__}", (_Watched,), made)
 
@@ -149,6 +164,24 @@ def _method(prefix: str, name: str) -> Callable[..., Any]:
         return answer
 
     return method
+
+
+def _submission(prefix: str, name: str) -> Callable[..., Any]:
+    def method(self: _Watched, request: Any, answered: Callable[[Any], None]) -> None:
+        point = f"{prefix}.{name}{_detail(self._real, [request])}"
+
+        def watched_answer(answer: Any) -> None:
+            self._watch.reach(f"{point}:after")
+            answered(answer)
+
+        self._watch.reach(f"{point}:before")
+        self._call(name, request, watched_answer)
+
+    return method
+
+
+def _plain(_prefix: str, name: str) -> Callable[..., Any]:
+    return lambda self, *arguments: self._call(name, *arguments)
 
 
 def _block(prefix: str, name: str) -> Callable[..., Any]:

@@ -6,23 +6,29 @@ import asyncio
 from collections.abc import Callable
 
 from tidewheel.store import facts
-from tidewheel.store.append import Fate, Moves
+from tidewheel.store.append import Append, Fate, Moves
 from tidewheel.store.ledger import Ledger
 from tidewheel.store.page import Page
-from tidewheel.workers.session import Session, Turn
+from tidewheel.store.protocol import Answered
+from tidewheel.workers.session import Session
+from tidewheel.workers.turn import Turn
+from tidewheel.workers.writer import Writer
 
 
 def acknowledge_first() -> None:
     """Settle the delivery before the append that it led to (K6)."""
-    append = Session._append
+    submit, move = Writer.submit, Session._move
 
-    async def mutated(self: Session, turn: Turn) -> None:
-        for delivery in self._take_held():
-            await delivery.acknowledge()
-        await asyncio.sleep(0.05)  # until the broker has it
-        await append(self, turn)
+    def mutated(self: Session, turn: Turn) -> None:
+        for delivery in self._held.take():
+            self._services.acknowledge(delivery)
+        move(self, turn)
 
-    Session._append = mutated  # type: ignore[method-assign]  # that is the mutation
+    def late(self: Writer, what: Append, answered: Answered) -> None:
+        asyncio.get_running_loop().call_later(0.05, submit, self, what, answered)  # until the broker has it
+
+    Session._move = mutated  # type: ignore[method-assign]  # that is the mutation
+    Writer.submit = late  # type: ignore[method-assign,assignment]  # as above
 
 
 def ignore_the_fence() -> None:

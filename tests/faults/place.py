@@ -128,6 +128,18 @@ class Place:
         with contextlib.closing(sqlite3.connect(store_file(self.folder), isolation_level=None)) as connection:
             return connection.execute(sql, values).fetchall()
 
+    def open_steps(self) -> list[tuple[str, int, bool]]:
+        """Return path, attempt and whether somebody owns it of each open step, wherever it is."""
+        return [
+            (path, attempt, bool(is_owned))
+            for path, attempt, is_owned in self.rows(
+                "SELECT path, attempt, owner IS NOT NULL FROM tidewheel_steps"
+                " UNION ALL SELECT json_extract(step.value, '$.path'),"
+                " coalesce(json_extract(step.value, '$.attempt'), 0), owner IS NOT NULL"
+                " FROM tidewheel_runs, json_each(inline_steps) AS step"
+            )
+        ]
+
     def let(self, name: str) -> None:
         """Let bodies go on that wait for *name*."""
         (self.folder / name).touch()

@@ -10,7 +10,7 @@ import asyncio
 import os
 import random
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,7 +28,14 @@ AT_A_TIME = 2
 SAMPLE = 6
 SEED = 20_261_116
 #: What no run of the story asks for while nothing goes wrong; other tests of this tier do.
-UNCALLED = {"broker.depth", "delivery.bury", "delivery.release", "store.changed", "store.find"}
+UNCALLED = {
+    "broker.depth",
+    "delivery.bury",
+    "delivery.release",
+    "store.changed",
+    "store.find",
+    "store.journal",
+}
 
 
 async def recorded(nursery: Nursery, folder: Path, blank: Path) -> dict[str, Any]:
@@ -135,6 +142,9 @@ async def test_every_method_of_the_protocols_has_points() -> None:
                     pass
                 block = f"{prefix}.{name}"
                 wanted = [f"{block}{part}:{when}#1" for part in ("", ".exit") for when in ("before", "after")]
+            elif kind == "submission":
+                getattr(wrapped, name)(None, lambda _: None)
+                wanted = [f"{prefix}.{name}:before#1", f"{prefix}.{name}:after#1"]
             else:
                 wanted = []
             assert watch.reached == wanted
@@ -175,6 +185,10 @@ class _Anything:
 
     def __getattr__(self, name: str) -> Any:
         return _Nothing
+
+    def submit(self, _request: object, answered: Callable[[Any], None]) -> None:
+        """Call back."""
+        answered(None)
 
 
 class _Nothing:

@@ -140,6 +140,6 @@ async def test_workflow_code_that_kills_its_process_is_quarantined(place: Place)
     assert "workers died" in reason
     place.let("antidote")
     (answer,) = await place.store.append([Append(run=RunRef("default", "bad"), mark=Unpark())])
-    await place.broker.publish(publications(answer))
+    await place.broker.publish(publications([answer]))
     assert await bad.result(timeout=30) == "bad"
     assert list(journal_findings(place.folder)) == []

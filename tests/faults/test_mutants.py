@@ -16,7 +16,7 @@ from tests.faults.test_rivals import told_over_and_over
 from tidewheel.journal.verify import Breach, verify
 
 #: Points within a turn that a delivery led to: the run's message is in hand, and nobody else was told.
-WITHIN_A_TURN = ("body[threaded]:after#1", "store.append[moves,ExecutionResumed,JoinSetCreated,")
+WITHIN_A_TURN = ("body[threaded]:after#1", "store.submit[moves,ExecutionResumed,JoinSetCreated,")
 
 
 async def die_without_keeper(nursery: Nursery, folder: Path, blank: Path, **how: Any) -> dict[str, Any]:

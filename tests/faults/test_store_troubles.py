@@ -75,8 +75,8 @@ async def test_a_run_whose_journal_is_damaged_is_set_aside(place: Place) -> None
     await eventually(lambda: _is_waiting(place), "the wait for the signal")
     first.send(signal.SIGTERM)
     await first.code()
-    damage = "UPDATE tidewheel_events SET data = ? WHERE run_seq = 0"
-    ((right,),) = place.rows("SELECT data FROM tidewheel_events WHERE run_seq = 0")
+    damage = "UPDATE tidewheel_journal SET data = ? WHERE first_seq = 0"
+    ((right,),) = place.rows("SELECT data FROM tidewheel_journal WHERE first_seq = 0")
     place.rows(damage, right[:-1])
 
     second = await place.serve()
@@ -85,14 +85,17 @@ async def test_a_run_whose_journal_is_damaged_is_set_aside(place: Place) -> None
     assert await (await place.client.start(one, "other")).result(timeout=30) == "other"
 
     assert "event 0 of run damaged cannot be read" in second.said()
-    place.rows(damage.replace("run_seq = 0", "run_seq = 0 AND length(data) = ?"), right, len(right) - 1)
+    place.rows(damage.replace("first_seq = 0", "first_seq = 0 AND length(data) = ?"), right, len(right) - 1)
     await place.serve()
     assert await handle.result(timeout=30) == 1
     assert list(journal_findings(place.folder)) == []
 
 
 def _is_waiting(place: Place) -> bool:
-    kinds = place.rows("SELECT type FROM tidewheel_events")
+    kinds = place.rows(
+        "SELECT json_extract(event.value, '$.type') FROM tidewheel_journal AS journal,"
+        " json_each(CAST(journal.data AS TEXT)) AS event"
+    )
     return (ev.ExecutionAwaiting.__name__,) in kinds
 
 

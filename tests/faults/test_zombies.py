@@ -53,10 +53,10 @@ async def test_a_zombie_finds_the_run_still_open_and_is_refused_all_the_same(pla
     first.send(signal.SIGCONT)
     await eventually(lambda: "announces itself again" in first.said(), "the first worker's return")
     await asyncio.sleep(0.3)
-    open_steps = place.rows("SELECT path, attempt, owner IS NOT NULL FROM tidewheel_steps")
+    open_steps = place.open_steps()
     second.send(signal.SIGCONT)
 
-    assert open_steps == [("0", 2, 1)]
+    assert open_steps == [("0", 2, True)]
     assert await handle.result(timeout=30) == "after held"
     completed = [
         (entry.event.promise_id, entry.event.attempt)

@@ -188,12 +188,12 @@ def test_what_is_told_is_json_with_the_data_promised(entries: list[ev.Entry]) ->
             assert set(event.data) == set(PUBLIC_TYPES[event.event_type])
 
 
-@given(ANY_EVENT)
-def test_a_stored_event_reads_back_byte_for_byte(event: ev.Event) -> None:
-    """Equal as a value, and equal again as bytes."""
-    stored = encode(event)
+@given(st.lists(ANY_EVENT, min_size=1, max_size=5))
+def test_stored_events_read_back_byte_for_byte(events: list[ev.Event]) -> None:
+    """Equal as values, and equal again as bytes."""
+    stored = encode(events)
 
     again = decode(stored)
 
-    assert again == event
+    assert again == events
     assert encode(again) == stored

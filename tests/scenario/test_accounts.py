@@ -95,16 +95,16 @@ async def test_a_run_is_started_and_read(secrets: Secrets, role: str) -> None:
 @pytest.mark.parametrize(
     "statement",
     [
-        "UPDATE tidewheel_events SET run_seq = run_seq",
-        "DELETE FROM tidewheel_events",
-        "TRUNCATE tidewheel_events",
+        "UPDATE tidewheel_journal SET first_seq = first_seq",
+        "DELETE FROM tidewheel_journal",
+        "TRUNCATE tidewheel_journal",
         "DELETE FROM tidewheel_runs",
-        "DROP TABLE tidewheel_events",
+        "DROP TABLE tidewheel_journal",
         "CREATE TABLE mine (id int)",
         "CREATE TEMPORARY TABLE mine (id int)",
         "ALTER ROLE app_worker SUPERUSER",
         "SET ROLE tidewheel_migrator",
-        "COPY tidewheel_events TO PROGRAM 'true'",
+        "COPY tidewheel_journal TO PROGRAM 'true'",
     ],
 )
 def test_a_journal_is_only_ever_appended_to(secrets: Secrets, role: str, statement: str) -> None:
@@ -115,7 +115,7 @@ def test_a_journal_is_only_ever_appended_to(secrets: Secrets, role: str, stateme
 
 def test_only_a_keeper_retires_runs(secrets: Secrets) -> None:
     """Through the function for it, which deletes what has ended."""
-    partitions = "SELECT tidewheel_make_partitions_v1(tidewheel_now_v1(), 7, 4)"
+    partitions = "SELECT tidewheel_make_partitions_v2(tidewheel_now_v1(), 7, 4)"
 
     with connected(secrets, "keeper") as connection:
         connection.execute(partitions)

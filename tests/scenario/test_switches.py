@@ -19,6 +19,7 @@ OFF = {
     "every append asks first": {"TIDEWHEEL_POSTGRES_REMEMBERED": "0"},
     "no two appends share a transaction": {"TIDEWHEEL_BATCH": "1"},
     "asyncio's own event loop": {"TIDEWHEEL_UVLOOP": "0"},
+    "garbage as Python collects it": {"TIDEWHEEL_GC_THRESHOLD": "0"},
 }
 OFF["all of it"] = {name: value for switch in OFF.values() for name, value in switch.items()}
 

@@ -57,7 +57,8 @@ class SimulatedBroker:
 
     def _swallow_one(self, consumer: MemoryConsumer) -> None:
         if consumer in self._consumers and consumer.queue.waiting and not consumer.queue.gone:
-            with contextlib.suppress(AssertionError, BrokerUnavailable):  # it has as many as it may
+            # It has as many as it may, or has stopped.
+            with contextlib.suppress(AssertionError, BrokerUnavailable, StopAsyncIteration):
                 at_once(anext(consumer))
 
     def cut_consumers(self) -> None:

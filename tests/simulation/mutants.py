@@ -6,6 +6,7 @@ Each is a mistake that somebody could make, and that an ordinary test would hard
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from unittest import mock
@@ -27,14 +28,14 @@ Mutant = Callable[[], contextlib.AbstractContextManager[Any]]
 
 def acknowledged_first() -> contextlib.AbstractContextManager[Any]:
     """A delivery is acknowledged before anything is written."""
-    turn = Session._turn
+    take_turn = Session.take_turn
 
-    async def acknowledge_and_turn(self: Session) -> None:
-        for delivery in self._take_held():
-            await delivery.acknowledge()
-        await turn(self)
+    def acknowledge_and_take_turn(self: Session, now: dt.datetime) -> None:
+        for delivery in self._held.take():
+            self._services.acknowledge(delivery)
+        take_turn(self, now)
 
-    return mock.patch.object(Session, "_turn", acknowledge_and_turn)
+    return mock.patch.object(Session, "take_turn", acknowledge_and_take_turn)
 
 
 def facts_dropped_with_moves() -> contextlib.AbstractContextManager[Any]:

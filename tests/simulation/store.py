@@ -18,8 +18,9 @@ from tidewheel.journal.events import Entry
 from tidewheel.store.append import Append, Appended, Completed, Fired, Retrying, Started, Verdict
 from tidewheel.store.errors import CommitUnknown, StoreUnavailable
 from tidewheel.store.memory import MemoryStore
-from tidewheel.store.protocol import Due, Loaded, LoadedStep, RunFilter
+from tidewheel.store.protocol import Answered, Due, Loaded, LoadedStep, RunFilter
 from tidewheel.store.records import RunRecord, RunRef, StepRecord, WorkerRecord
+from tidewheel.store.submitting import GroupCommit
 
 T = TypeVar("T")
 
@@ -101,8 +102,16 @@ class SimulatedStore:
         self._faults = wire.faults
         self._database = database
         self._twin = database.twin
+        self._group_commit = GroupCommit(self)
 
     # Writing
+
+    def submit(self, request: Append, answered: Answered) -> None:
+        """Write *request* with others, and call *answered* then."""
+        self._group_commit.submit(request, answered)
+
+    def flush(self) -> None:
+        """Nothing is waited for anyway."""
 
     async def append(self, batch: Sequence[Append]) -> list[Appended]:
         """Write all of *batch*, unless something goes wrong."""
@@ -130,6 +139,10 @@ class SimulatedStore:
         yield SimulatedTransaction(self, self._database)
 
     # Reading
+
+    def sketched(self, sketch: bytes) -> Loaded | None:
+        """Return what the twin makes of a hint."""
+        return self._twin.sketched(sketch)
 
     async def _read(self, read: Callable[[], T]) -> T:
         def serve() -> T:
@@ -188,6 +201,10 @@ class SimulatedStore:
     async def give_up(self, worker_ids: Sequence[str]) -> None:
         """Take workers for dead."""
         await self._read(lambda: at_once(self._twin.give_up(worker_ids)))
+
+    async def lost_owners(self) -> list[str]:
+        """List the owners of runs that are not registered."""
+        return await self._read(lambda: at_once(self._twin.lost_owners()))
 
     async def purge(self, namespace: str, *, ended_before: dt.datetime, limit: int) -> int:  # noqa: ARG002 - nothing is
         """Keep everything: the checks at the end want to see it."""

@@ -8,16 +8,17 @@ for each. What is written stays as it was: the rows are compared with a copy at 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 
 from tidewheel.journal import events as ev
-from tidewheel.journal.codec import StoredEvent, decode
-from tidewheel.journal.public import PublicFold, publish
+from tidewheel.journal.codec import decode
+from tidewheel.journal.public import published
 from tidewheel.journal.status import RunState, advance
 from tidewheel.journal.verify import verify
+from tidewheel.store.inline_steps import inline_steps
 from tidewheel.store.memory import MemoryRows, MemoryStore
-from tidewheel.store.publishing import stored
-from tidewheel.store.records import EventRecord, RunRecord
+from tidewheel.store.publishing import public_events
+from tidewheel.store.records import Passage, RunRecord
 
 Fail = Callable[[str], None]
 #: A journal is verified when it has grown by this share and this many events since the last time.
@@ -29,12 +30,12 @@ class WatchedRows(MemoryRows):
 
     def __init__(self) -> None:
         super().__init__()
-        self.written: list[tuple[bytes, Sequence[EventRecord]]] = []
+        self.written: list[tuple[bytes, Passage]] = []
 
-    def add_events(self, key: bytes, events: Sequence[EventRecord]) -> None:
+    def add_passage(self, key: bytes, passage: Passage) -> None:
         """Append to the journal, and remember to look at it."""
-        super().add_events(key, events)
-        self.written.append((key, tuple(events)))
+        super().add_passage(key, passage)
+        self.written.append((key, passage))
 
 
 class RunWatch:
@@ -43,7 +44,8 @@ class RunWatch:
     def __init__(self, run_id: str, fail: Fail) -> None:
         self.run_id = run_id
         self._fail_with = fail
-        self.stored: list[StoredEvent] = []
+        self.stored: list[Passage] = []
+        self.events = 0
         self.verified = 0
         self.terminal: ev.Event | None = None
         self.completed: dict[str, ev.Result] = {}
@@ -55,14 +57,21 @@ class RunWatch:
         self.received: set[int] = set()
         self._to_carry: dict[int, object] = {}
 
-    def see(self, record: EventRecord) -> ev.Event:
+    def see(self, passage: Passage) -> list[ev.Event]:
+        """Judge what was written next."""
+        events = decode(passage.data)
+        if (passage.first_seq, passage.last_seq) != (self.events, self.events + len(events) - 1):
+            self._fail(f"events {passage.first_seq} to {passage.last_seq} come after {self.events} events")
+        self.stored.append(passage)
+        self.events += len(events)
+        for event in events:
+            self._see(event)
+        return events
+
+    def _see(self, event: ev.Event) -> None:
         """Judge one more event."""
-        event = decode(record.stored)
-        if record.run_seq != len(self.stored):
-            self._fail(f"event {record.run_seq} comes after {len(self.stored)} events")
         if self.terminal is not None:
             self._fail(f"{type(event).__name__} follows {type(self.terminal).__name__}")
-        self.stored.append(record.stored)
         match event:
             case ev.InvokeScheduled(promise_id=path):
                 if path in self._attempts:
@@ -80,7 +89,6 @@ class RunWatch:
                 self.terminal = event
             case _:
                 pass
-        return event
 
     def _see_attempt(self, event: ev.InvokeStarted | ev.InvokeRetrying | ev.InvokeCompleted) -> None:
         path = event.promise_id
@@ -142,16 +150,16 @@ class StoreWatch:
         """Judge what was written since the last time, and say what it was."""
         written, self.rows.written = self.rows.written, []
         said = []
-        for key, records in written:
+        for key, passage in written:
             watch = self.runs.get(key)
             if watch is None:
                 run_id = self.rows.runs[key].run_id
                 if run_id in self.by_id:
                     self._fail(f"there are two runs {run_id}")
                 watch = self.runs[key] = self.by_id[run_id] = RunWatch(run_id, self._fail)
-            names = [self._name(watch.see(record)) for record in records]
-            said.append(f"{watch.run_id} {records[0].run_seq}: {' '.join(names)}")
-            if len(watch.stored) >= GROWTH * watch.verified + GROWTH_MIN or watch.terminal is not None:
+            names = [self._name(event) for event in watch.see(passage)]
+            said.append(f"{watch.run_id} {passage.first_seq}: {' '.join(names)}")
+            if watch.events >= GROWTH * watch.verified + GROWTH_MIN or watch.terminal is not None:
                 self._verify(key, watch)
         return said
 
@@ -178,7 +186,7 @@ class StoreWatch:
         steps = ", ".join(
             f"{step.path} {step.function_name} {step.dispatch} {step.state}#{step.attempt} "
             f"owner {step.owner} due {step.due_at}{' abandoned' * step.abandoned}"
-            for step in self.rows.steps(run.key)
+            for step in (*inline_steps(run), *self.rows.steps(run.key))
         )
         timers = ", ".join(
             f"{timer.path} due {timer.due_at}" for timer in self.rows.open_timers[run.key].values()
@@ -193,34 +201,49 @@ class StoreWatch:
         self.look()
         for key, watch in self.runs.items():
             self._verify(key, watch)
-            records = self.rows.events[key]
-            if [record.stored for record in records] != watch.stored:
+            if self.rows.journals[key] != watch.stored:
                 self._fail(f"run {watch.run_id}: what was journaled has changed")
-            self._compare_public(key, records)
-            self._compare_row(self.rows.runs[key], records)
+            run = self.rows.runs[key]
+            self._compare_public(run)
+            self._compare_row(run)
+            self._compare_steps(run)
 
     def _verify(self, key: bytes, watch: RunWatch) -> None:
-        watch.verified = len(watch.stored)
-        breaches = verify(self.rows.entries(key, 0, watch.verified))
+        watch.verified = watch.events
+        breaches = verify(self._entries(self.rows.runs[key]))
         if breaches:
             self._fail(f"run {watch.run_id} breaks {breaches[:3]}")
 
-    def _compare_public(self, key: bytes, records: Iterable[EventRecord]) -> None:
-        run = self.rows.runs[key]
-        fold = PublicFold.start(run.run_id, run.namespace)
-        for record in records:
-            before = fold.prev_seq
-            fold, public = publish(fold, ev.Entry(record.run_seq, record.at, decode(record.stored)))
-            told = None if public is None else stored(public)
-            wanted = (None, None, None) if told is None else (told.key, before, told.header)
-            if (record.public_key, record.prev_seq, record.public) != wanted:
-                self._fail(f"run {run.run_id}: the public columns of {record.run_seq} are not the fold's")
+    def _entries(self, run: RunRecord) -> list[ev.Entry]:
+        return self.rows.entries(run.key, 0, run.last_seq)
 
-    def _compare_row(self, run: RunRecord, records: Sequence[EventRecord]) -> None:
+    def _compare_public(self, run: RunRecord) -> None:
+        told = []
+        for passage in self.rows.journals[run.key]:
+            entries = self.rows.entries(run.key, passage.first_seq, passage.last_seq)
+            if passage.public is not None:
+                told += public_events(run, passage.public, entries)
+        if told != published(self._entries(run), run.run_id, run.namespace):
+            self._fail(f"run {run.run_id}: what its passages publish is not what the whole journal does")
+
+    def _compare_row(self, run: RunRecord) -> None:
         state = RunState()
-        for record in records:
-            state = advance(state, decode(record.stored))
+        entries = self._entries(run)
+        for entry in entries:
+            state = advance(state, entry.event)
         if (run.phase, run.cancelling) != (state.phase.value, state.cancelling):
             self._fail(f"run {run.run_id}: its row says {run.phase}, its journal {state.phase.value}")
-        if run.last_seq != len(records) - 1:
-            self._fail(f"run {run.run_id}: its row has {run.last_seq}, its journal {len(records) - 1}")
+        if run.last_seq != self.runs[run.key].events - 1:
+            self._fail(
+                f"run {run.run_id}: its row has {run.last_seq}, its journal {self.runs[run.key].events - 1}"
+            )
+
+    def _compare_steps(self, run: RunRecord) -> None:
+        """Open steps are in the run's row or in rows of their own, and never in both."""
+        in_run = [step.path for step in run.inline]
+        in_rows = [step.path for step in self.rows.steps(run.key)]
+        watch = self.runs[run.key]
+        if len({*in_run, *in_rows}) < len(in_run) + len(in_rows):
+            self._fail(f"run {run.run_id}: a step is there twice: {in_run} {in_rows}")
+        if done := watch.completed.keys() & {*in_run, *in_rows}:
+            self._fail(f"run {run.run_id}: steps {sorted(done)} are completed, and open")

@@ -1,7 +1,7 @@
 -- Deleting runs that have ended, with all that is theirs. A keeper can do it in this way alone.
 
 -- Delete these runs, but for their events: those go with their partition, or are deleted before.
-CREATE OR REPLACE FUNCTION tidewheel_delete_rows_v1(keys bytea[]) RETURNS void
+CREATE OR REPLACE FUNCTION tidewheel_delete_rows_v2(keys bytea[]) RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
 BEGIN
@@ -16,12 +16,12 @@ END
 $$;
 
 -- Delete these runs. Whoever calls it has looked that they have ended.
-CREATE OR REPLACE FUNCTION tidewheel_delete_v1(keys bytea[]) RETURNS void
+CREATE OR REPLACE FUNCTION tidewheel_delete_v2(keys bytea[]) RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
 BEGIN
-    DELETE FROM tidewheel_events WHERE run_key = ANY (keys);
-    PERFORM tidewheel_delete_rows_v1(keys);
+    DELETE FROM tidewheel_journal WHERE run_key = ANY (keys);
+    PERFORM tidewheel_delete_rows_v2(keys);
 END
 $$;
 
@@ -29,7 +29,7 @@ $$;
 --
 -- A run is kept while one of its tree is there: started again under its id, it would meet its old children.
 -- Their ids begin with its own and a colon; run ids are compared byte by byte, so they are a range.
-CREATE OR REPLACE FUNCTION tidewheel_retire_runs_v1(the_namespace text, ended_before bigint, limit_max integer)
+CREATE OR REPLACE FUNCTION tidewheel_retire_runs_v2(the_namespace text, ended_before bigint, limit_max integer)
     RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT
 AS $$
@@ -46,7 +46,7 @@ BEGIN
              ORDER BY run.ended_at
              LIMIT limit_max
                FOR UPDATE OF run SKIP LOCKED) AS old;
-    PERFORM tidewheel_delete_v1(keys);
+    PERFORM tidewheel_delete_v2(keys);
     RETURN coalesce(cardinality(keys), 0);
 END
 $$;

@@ -1,6 +1,6 @@
 -- Lock the runs that a group of appends concerns, then look at what the appends will ask for.
 --
--- *asked* is as in tidewheel_look_v1, and has moreover {"names": [numbers], "runs": [{"n", "r"}, ...], "by_key":
+-- *asked* is as in tidewheel_look_v2, and has moreover {"names": [numbers], "runs": [{"n", "r"}, ...], "by_key":
 -- [bytes], "keys": [{"n", "k": idempotency key}, ...], "closing": [{"n", "r"}, ...]}. Of the runs in "closing" the parent and the
 -- open children are locked too: their end concerns them.
 --
@@ -12,7 +12,7 @@
 -- Why it sees what is there: a name's lock, a run's lock and a look are statements of their own, and each of
 -- them begins after the one before has got what it waited for. The runs' rows are given out as they are once
 -- locked: Postgres reads a row again that changed while it was waited for.
-CREATE OR REPLACE FUNCTION tidewheel_lock_v1(asked jsonb, waiting boolean) RETURNS jsonb
+CREATE OR REPLACE FUNCTION tidewheel_lock_v2(asked jsonb, waiting boolean) RETURNS jsonb
 LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
@@ -68,7 +68,7 @@ BEGIN
         END IF;
     END IF;
 
-    RETURN tidewheel_look_v1(asked)
+    RETURN tidewheel_look_v2(asked)
            || jsonb_build_object('now', tidewheel_now_v1(), 'runs', rows, 'skipped', skipped);
 END
 $$;

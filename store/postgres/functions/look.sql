@@ -7,7 +7,7 @@
 -- Why it is safe: the function is volatile, so each statement in it has a snapshot of its own. Whoever calls it
 -- holds the locks of the runs, and therefore sees what is there now. Steps are locked too, in the order of
 -- their keys: the keeper puts them off without the lock of their run.
-CREATE OR REPLACE FUNCTION tidewheel_look_v1(asked jsonb) RETURNS jsonb
+CREATE OR REPLACE FUNCTION tidewheel_look_v2(asked jsonb) RETURNS jsonb
 LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
@@ -63,13 +63,20 @@ BEGIN
         found := found || jsonb_build_object('step_ids', part);
     END IF;
     IF asked ? 'events' THEN
-        SELECT jsonb_agg(jsonb_build_array(event.run_key, event.run_seq, event.at, event.type, event.version,
-                                           event.codec, event.data, event.checksum)
-                         ORDER BY event.run_key, event.run_seq) INTO part
+        SELECT jsonb_agg(jsonb_build_array(row.run_key, row.first_seq, row.last_seq, row.at, row.codec, row.data,
+                                           row.checksum)
+                         ORDER BY row.run_key, row.first_seq) INTO part
           FROM jsonb_to_recordset(asked -> 'events') AS ask(n text, r text, "from" bigint, "to" bigint)
           CROSS JOIN LATERAL (SELECT * FROM tidewheel_runs WHERE namespace = ask.n AND run_id = ask.r LIMIT 1) AS run
-          JOIN tidewheel_events AS event ON event.run_key = run.run_key AND event.run_seq >= ask."from"
-                                        AND event.run_seq <= coalesce(ask."to", run.last_seq);
+          CROSS JOIN LATERAL (SELECT *
+                                FROM tidewheel_journal AS passage
+                               WHERE passage.run_key = run.run_key
+                                 AND passage.first_seq <= coalesce(ask."to", run.last_seq)
+                                 AND passage.first_seq >= coalesce(
+                                     (SELECT max(first_seq) FROM tidewheel_journal AS earlier
+                                       WHERE earlier.run_key = run.run_key AND earlier.first_seq <= ask."from"), 0)
+                             ) AS row
+         WHERE row.last_seq >= ask."from";
         found := found || jsonb_build_object('events', part);
     END IF;
     RETURN found;

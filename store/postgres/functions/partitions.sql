@@ -12,7 +12,7 @@ $$;
 
 -- The partitions there are, oldest first, with the milliseconds they begin at and end before. The one for what
 -- fits nowhere else is not among them.
-CREATE OR REPLACE FUNCTION tidewheel_partitions_v1()
+CREATE OR REPLACE FUNCTION tidewheel_partitions_v2()
     RETURNS TABLE (partition regclass, begins_ms bigint, ends_ms bigint)
 LANGUAGE sql STABLE SET bytea_output = 'hex'
 AS $$
@@ -22,7 +22,7 @@ AS $$
       FROM pg_inherits AS link
       JOIN pg_class AS part ON part.oid = link.inhrelid
      CROSS JOIN LATERAL (SELECT pg_get_expr(part.relpartbound, part.oid) AS text) AS bound
-     WHERE link.inhparent = 'tidewheel_events'::regclass
+     WHERE link.inhparent = 'tidewheel_journal'::regclass
        AND bound.text <> 'DEFAULT'
      ORDER BY 2
 $$;
@@ -32,7 +32,7 @@ $$;
 -- A table is made beside the journal and then attached, which does not stop those who read and write. Only
 -- the partition for the rest is locked for a moment; where that takes too long, the next round tries again.
 -- Rows that are in the rest already, since nobody made a partition in time, stay there.
-CREATE OR REPLACE FUNCTION tidewheel_make_partitions_v1(now bigint, days integer, ahead integer) RETURNS integer
+CREATE OR REPLACE FUNCTION tidewheel_make_partitions_v2(now bigint, days integer, ahead integer) RETURNS integer
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET lock_timeout = '1s'
 AS $$
 <<make_partitions>>
@@ -51,21 +51,21 @@ BEGIN
     END IF;
     -- What a clock made that was far ahead for a while does not count: it would keep all others from being made.
     SELECT greatest(max(part.ends_ms), now_ms / width_ms * width_ms) INTO begins_ms
-      FROM tidewheel_partitions_v1() AS part
+      FROM tidewheel_partitions_v2() AS part
      WHERE part.begins_ms <= now_ms + ahead * width_ms;
     WHILE begins_ms <= now_ms + ahead * width_ms LOOP
-        name := 'tidewheel_events_' || to_char(to_timestamp(begins_ms / 1000.0) AT TIME ZONE 'UTC', 'YYYYMMDD');
-        IF EXISTS (SELECT FROM tidewheel_events_rest
+        name := 'tidewheel_journal_' || to_char(to_timestamp(begins_ms / 1000.0) AT TIME ZONE 'UTC', 'YYYYMMDD');
+        IF EXISTS (SELECT FROM tidewheel_journal_rest
                     WHERE run_key >= tidewheel_first_key_v1(begins_ms)
                       AND run_key < tidewheel_first_key_v1(begins_ms + width_ms))
-           OR EXISTS (SELECT FROM tidewheel_partitions_v1() AS part
+           OR EXISTS (SELECT FROM tidewheel_partitions_v2() AS part
                        WHERE part.begins_ms < make_partitions.begins_ms + width_ms
                          AND part.ends_ms > make_partitions.begins_ms) THEN
             begins_ms := begins_ms + width_ms;
             CONTINUE;
         END IF;
-        EXECUTE format('CREATE TABLE %I (LIKE tidewheel_events INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', name);
-        EXECUTE format('ALTER TABLE tidewheel_events ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)', name,
+        EXECUTE format('CREATE TABLE %I (LIKE tidewheel_journal INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', name);
+        EXECUTE format('ALTER TABLE tidewheel_journal ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)', name,
                        tidewheel_first_key_v1(begins_ms), tidewheel_first_key_v1(begins_ms + width_ms));
         made := made + 1;
         begins_ms := begins_ms + width_ms;
@@ -80,8 +80,8 @@ $$;
 -- A partition is dropped once it has no runs any more: to drop a table costs the same however much is in it, but
 -- stops all who use the journal, so nothing else is done meanwhile. Before that its runs are deleted, so many in a
 -- transaction that nobody waits long for them; their events stay behind, where nobody finds them. As in
--- tidewheel_retire_runs_v1 a run goes after all of its tree.
-CREATE OR REPLACE FUNCTION tidewheel_retire_partitions_v1(the_namespace text, ended_before bigint) RETURNS bigint
+-- tidewheel_retire_runs_v2 a run goes after all of its tree.
+CREATE OR REPLACE FUNCTION tidewheel_retire_partitions_v2(the_namespace text, ended_before bigint) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET lock_timeout = '1s'
 AS $$
 DECLARE
@@ -94,7 +94,7 @@ BEGIN
     IF NOT pg_try_advisory_xact_lock(hashtextextended('tidewheel partitions', 0)) THEN
         RETURN 0;
     END IF;
-    FOR part IN SELECT * FROM tidewheel_partitions_v1() WHERE ends_ms * 1000 <= ended_before LOOP
+    FOR part IN SELECT * FROM tidewheel_partitions_v2() WHERE ends_ms * 1000 <= ended_before LOOP
         first_key := tidewheel_first_key_v1(part.begins_ms);
         end_key := tidewheel_first_key_v1(part.ends_ms);
         CONTINUE WHEN EXISTS (
@@ -113,7 +113,7 @@ BEGIN
                  LIMIT runs_max
                    FOR UPDATE OF run SKIP LOCKED) AS old;
         IF keys IS NOT NULL THEN
-            PERFORM tidewheel_delete_rows_v1(keys);
+            PERFORM tidewheel_delete_rows_v2(keys);
             RETURN cardinality(keys);
         END IF;
         CONTINUE WHEN EXISTS (SELECT FROM tidewheel_runs WHERE run_key >= first_key AND run_key < end_key);

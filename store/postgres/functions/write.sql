@@ -1,13 +1,14 @@
 -- Write what a group of appends came to. The caller holds the locks of all runs concerned.
 --
 -- *written* has a list of rows for each table that changes, by the columns' names, and nothing for the others.
--- Events come as one array per column, so that their bytes travel as they are; all of them are of one moment.
+-- Passages of journals come as one array per column, so that their bytes travel as they are; all of them are of one
+-- moment. The event bus is owed those that publish anything.
 --
 -- A row that must not be there yet fails on its key, and with it the transaction: no sequence number is ever
 -- given twice, whatever went wrong before.
-CREATE OR REPLACE FUNCTION tidewheel_write_v1(
-    written jsonb, event_at bigint, run_keys bytea[], run_seqs bigint[], types text[], versions bigint[],
-    codecs text[], datas bytea[], checksums bigint[], public_keys bytea[], prev_seqs bigint[], publics bytea[]
+CREATE OR REPLACE FUNCTION tidewheel_write_v2(
+    written jsonb, event_at bigint, run_keys bytea[], first_seqs bigint[], last_seqs bigint[], codecs text[],
+    datas bytea[], checksums bigint[], publics bytea[]
 ) RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
@@ -15,12 +16,12 @@ BEGIN
     IF written ? 'new_runs' THEN
         INSERT INTO tidewheel_runs
               (run_key, namespace, run_id, workflow, version, digest, queue, parent_key, idempotency_key,
-               phase, cancelling, paused, last_seq, segment_seq, first_position, token, owner_message,
-               wake_at, hints, deliveries, prev_seq, started_id, has_unkeyed_steps, has_numeric_keys,
+               phase, cancelling, paused, last_seq, segment_seq, first_position, token, inline_steps, owner, owner_message,
+               wake_at, hints, deliveries, prev_seq, started_id, has_unkeyed_steps, has_numeric_keys, has_promises,
                strikes, parked, parked_reason, reply_to, created_at, updated_at, ended_at)
         SELECT run_key, namespace, run_id, workflow, version, digest, queue, parent_key, idempotency_key,
-               phase, cancelling, paused, last_seq, segment_seq, first_position, token, owner_message,
-               wake_at, hints, deliveries, prev_seq, started_id, has_unkeyed_steps, has_numeric_keys,
+               phase, cancelling, paused, last_seq, segment_seq, first_position, token, inline_steps, owner, owner_message,
+               wake_at, hints, deliveries, prev_seq, started_id, has_unkeyed_steps, has_numeric_keys, has_promises,
                strikes, parked, parked_reason, reply_to, created_at, updated_at, ended_at
           FROM jsonb_populate_recordset(NULL::tidewheel_runs, written -> 'new_runs');
     END IF;
@@ -36,6 +37,8 @@ BEGIN
                segment_seq = new.segment_seq,
                first_position = new.first_position,
                token = new.token,
+               inline_steps = new.inline_steps,
+               owner = new.owner,
                owner_message = new.owner_message,
                wake_at = new.wake_at,
                hints = new.hints,
@@ -44,27 +47,26 @@ BEGIN
                started_id = new.started_id,
                has_unkeyed_steps = new.has_unkeyed_steps,
                has_numeric_keys = new.has_numeric_keys,
+               has_promises = new.has_promises,
                strikes = new.strikes,
                parked = new.parked,
                parked_reason = new.parked_reason,
                reply_to = new.reply_to,
                updated_at = new.updated_at,
-               ended_at = new.ended_at
+               ended_at = new.ended_at,
+               revision = run.revision + 1
           FROM jsonb_populate_recordset(NULL::tidewheel_runs, written -> 'runs') AS new
          WHERE run.run_key = new.run_key;
     END IF;
-    IF cardinality(run_seqs) > 0 THEN
-        INSERT INTO tidewheel_events
-              (run_key, run_seq, at, type, version, codec, data, checksum, public_key, prev_seq, public)
-        SELECT run_key, run_seq, event_at, type, version, codec, data, checksum, public_key, prev_seq, public
-          FROM unnest(run_keys, run_seqs, types, versions, codecs, datas, checksums, public_keys, prev_seqs,
-                      publics)
-            AS event(run_key, run_seq, type, version, codec, data, checksum, public_key, prev_seq, public);
-    END IF;
-    IF written ? 'outbox' THEN
+    IF cardinality(run_keys) > 0 THEN
+        INSERT INTO tidewheel_journal (run_key, first_seq, last_seq, at, codec, data, checksum, public)
+        SELECT run_key, first_seq, last_seq, event_at, codec, data, checksum, public
+          FROM unnest(run_keys, first_seqs, last_seqs, codecs, datas, checksums, publics)
+            AS passage(run_key, first_seq, last_seq, codec, data, checksum, public);
         INSERT INTO tidewheel_outbox (run_key, first_seq, last_seq, created_at, due_at)
-        SELECT run_key, first_seq, last_seq, created_at, due_at
-          FROM jsonb_populate_recordset(NULL::tidewheel_outbox, written -> 'outbox');
+        SELECT run_key, first_seq, last_seq, event_at, event_at
+          FROM unnest(run_keys, first_seqs, last_seqs, publics) AS owed(run_key, first_seq, last_seq, public)
+         WHERE public IS NOT NULL;
     END IF;
     IF written ? 'cleared' THEN
         DELETE FROM tidewheel_steps AS step USING jsonb_array_elements_text(written -> 'cleared') AS key(run_key)
@@ -83,10 +85,10 @@ BEGIN
         INSERT INTO tidewheel_steps
               (run_key, path, kind, function_name, queue, dispatch, state, attempt, scheduled_seq,
                scheduled_at, owner, abandoned, due_at, hints, start_by, close_by, heartbeat_s, beat,
-               step_id, key_part, logical_attempt, started_id, failed, signal_id)
+               step_id, key_part, logical_attempt, told, failed, signal_id)
         SELECT run_key, path, kind, function_name, queue, dispatch, state, attempt, scheduled_seq,
                scheduled_at, owner, abandoned, due_at, hints, start_by, close_by, heartbeat_s, beat,
-               step_id, key_part, logical_attempt, started_id, failed, signal_id
+               step_id, key_part, logical_attempt, told, failed, signal_id
           FROM jsonb_populate_recordset(NULL::tidewheel_steps, written -> 'steps')
             ON CONFLICT (run_key, path) DO UPDATE
            SET kind = excluded.kind,
@@ -108,7 +110,7 @@ BEGIN
                step_id = excluded.step_id,
                key_part = excluded.key_part,
                logical_attempt = excluded.logical_attempt,
-               started_id = excluded.started_id,
+               told = excluded.told,
                failed = excluded.failed,
                signal_id = excluded.signal_id;
     END IF;

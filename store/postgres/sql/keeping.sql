@@ -87,6 +87,35 @@ RETURNING worker_id;
 DELETE FROM tidewheel_workers
  WHERE worker_id = ANY (%(worker_ids)s);
 
+-- name: runs_of_dead
+-- A run whose worker is dead has to be looked after. They are locked before any step, and in the order of their keys,
+-- as appends lock them.
+UPDATE tidewheel_runs AS run
+   SET wake_at = coalesce(%(now)s::bigint, tidewheel_now_v1()), hints = 0
+  FROM (SELECT run_key
+          FROM tidewheel_runs
+         WHERE owner = ANY (%(worker_ids)s) AND parked IS NULL
+         ORDER BY run_key
+           FOR UPDATE) AS dead
+ WHERE run.run_key = dead.run_key;
+
+-- name: lost_owners
+-- Who owns runs and is not registered. From one owner to the next: there may be many runs of each. Runs that somebody
+-- is about to look after, or that nobody shall, are left out.
+WITH RECURSIVE owners (owner) AS (
+    SELECT min(owner) FROM tidewheel_runs WHERE owner IS NOT NULL
+    UNION ALL
+    SELECT (SELECT min(owner) FROM tidewheel_runs WHERE owner > owners.owner AND owner IS NOT NULL)
+      FROM owners
+     WHERE owners.owner IS NOT NULL)
+SELECT owner
+  FROM owners
+ WHERE owner IS NOT NULL
+   AND NOT EXISTS (SELECT FROM tidewheel_workers WHERE worker_id = owners.owner)
+   AND EXISTS (SELECT FROM tidewheel_runs AS run
+                WHERE run.owner = owners.owner AND run.wake_at IS NULL AND run.parked IS NULL)
+ ORDER BY owner;
+
 -- name: steps_of_dead
 -- What dead workers were executing is due now. Steps that nobody shall execute stay as they are. They are
 -- locked in the order in which appends lock them, so that the two never wait for each other in a circle.
@@ -100,10 +129,10 @@ UPDATE tidewheel_steps AS step
  WHERE step.run_key = dead.run_key AND step.path = dead.path;
 
 -- name: retire_runs
-SELECT tidewheel_retire_runs_v1(%(namespace)s, %(ended_before)s, %(limit_max)s::int);
+SELECT tidewheel_retire_runs_v2(%(namespace)s, %(ended_before)s, %(limit_max)s::int);
 
 -- name: retire_partitions
-SELECT tidewheel_retire_partitions_v1(%(namespace)s, %(ended_before)s);
+SELECT tidewheel_retire_partitions_v2(%(namespace)s, %(ended_before)s);
 
 -- name: make_partitions
-SELECT tidewheel_make_partitions_v1(coalesce(%(now)s::bigint, tidewheel_now_v1()), %(days)s::int, %(ahead)s::int);
+SELECT tidewheel_make_partitions_v2(coalesce(%(now)s::bigint, tidewheel_now_v1()), %(days)s::int, %(ahead)s::int);

@@ -15,8 +15,8 @@ SELECT ask.place, to_json(run)::text
 
 -- name: load
 -- Runs as activations need them: a run's row, the events of its segment or those after one of them, its open steps
--- (only the inline ones if it is known already), its timers, who of the steps' owners is alive, and the
--- transaction that wrote its row last, unless there are steps that were not read.
+-- (only the inline ones if it is known already), its timers, who of the steps' owners is alive, and its revision,
+-- unless there are steps that were not read.
 SELECT ask.place, to_json(run.row)::text,
        (SELECT json_agg(step ORDER BY step.scheduled_seq)
           FROM tidewheel_steps AS step
@@ -25,48 +25,60 @@ SELECT ask.place, to_json(run.row)::text,
        (SELECT json_agg(timer ORDER BY timer.fire_at, timer.path)
           FROM tidewheel_timers AS timer
          WHERE timer.run_key = run.run_key)::text,
-       (SELECT json_agg(DISTINCT worker.worker_id)
-          FROM tidewheel_steps AS step
-          JOIN tidewheel_workers AS worker ON worker.worker_id = step.owner
-         WHERE step.run_key = run.run_key
-           AND worker.alive_until > coalesce(%(now)s::bigint, tidewheel_now_v1()))::text,
+       (SELECT json_agg(worker.worker_id)
+          FROM (SELECT run.owner
+                 UNION
+                SELECT step.owner FROM tidewheel_steps AS step WHERE step.run_key = run.run_key) AS known
+          JOIN tidewheel_workers AS worker ON worker.worker_id = known.owner
+         WHERE worker.alive_until > coalesce(%(now)s::bigint, tidewheel_now_v1()))::text,
        coalesce(%(now)s::bigint, tidewheel_now_v1()),
        CASE WHEN ask.after IS NULL
               OR NOT EXISTS (SELECT FROM tidewheel_steps AS step
                               WHERE step.run_key = run.run_key AND step.dispatch <> 'inline')
-            THEN run.mark END,
-       part.run_seqs, part.ats, part.types, part.versions, part.codecs, part.datas, part.checksums
+            THEN run.revision END,
+       part.firsts, part.lasts, part.ats, part.codecs, part.datas, part.checksums
   FROM unnest(%(namespaces)s::text[], %(run_ids)s::text[], %(afters)s::bigint[])
        WITH ORDINALITY AS ask(namespace, run_id, after, place)
  CROSS JOIN LATERAL (
-       SELECT run AS row, run.xmin::text AS mark, run_key, segment_seq, last_seq
+       SELECT run AS row, revision, run_key, owner, segment_seq, last_seq
          FROM tidewheel_runs AS run
         WHERE namespace = ask.namespace AND run_id = ask.run_id
         LIMIT 1) AS run
  CROSS JOIN LATERAL (
-       SELECT array_agg(run_seq) AS run_seqs, array_agg(at) AS ats, array_agg(type) AS types,
-              array_agg(version) AS versions, array_agg(codec) AS codecs, array_agg(data) AS datas,
-              array_agg(checksum) AS checksums
-         FROM (SELECT run_seq, at, type, version, codec, data, checksum
-                 FROM tidewheel_events AS event
-                WHERE event.run_key = run.run_key
-                  AND event.run_seq >= greatest(run.segment_seq, coalesce(ask.after + 1, 0))
-                  AND event.run_seq <= run.last_seq
-                ORDER BY run_seq) AS event) AS part;
+       SELECT array_agg(first_seq) AS firsts, array_agg(last_seq) AS lasts, array_agg(at) AS ats,
+              array_agg(codec) AS codecs, array_agg(data) AS datas, array_agg(checksum) AS checksums
+         FROM (SELECT first_seq, last_seq, at, codec, data, checksum
+                 FROM tidewheel_journal AS passage
+                WHERE passage.run_key = run.run_key
+                  AND passage.first_seq <= run.last_seq
+                  AND passage.last_seq > coalesce(ask.after, -1)
+                  AND passage.first_seq >= coalesce(
+                      (SELECT max(first_seq) FROM tidewheel_journal AS earlier
+                        WHERE earlier.run_key = run.run_key
+                          AND earlier.first_seq <= greatest(run.segment_seq, coalesce(ask.after + 1, 0))), 0)
+                ORDER BY first_seq) AS passage) AS part;
 
 -- name: load_step
--- An open step and what scheduled it.
+-- An open step, which has a row or is in its run's, and what scheduled it.
 SELECT to_json(run)::text, to_json(step)::text, coalesce(%(now)s::bigint, tidewheel_now_v1()),
-       event.run_seq, event.at, event.type, event.version, event.codec, event.data, event.checksum
+       passage.first_seq, passage.last_seq, passage.at, passage.codec, passage.data, passage.checksum
   FROM tidewheel_runs AS run
-  JOIN tidewheel_steps AS step ON step.run_key = run.run_key AND step.path = %(path)s
-  LEFT JOIN tidewheel_events AS event ON event.run_key = run.run_key AND event.run_seq = step.scheduled_seq
+  LEFT JOIN tidewheel_steps AS step ON step.run_key = run.run_key AND step.path = %(path)s
+  LEFT JOIN LATERAL (
+       SELECT (inline ->> 'scheduled_seq')::bigint AS scheduled_seq
+         FROM json_array_elements(run.inline_steps::json) AS inline
+        WHERE inline ->> 'path' = %(path)s) AS inline ON true
+  LEFT JOIN LATERAL (
+       SELECT *
+         FROM tidewheel_journal
+        WHERE run_key = run.run_key AND first_seq <= coalesce(inline.scheduled_seq, step.scheduled_seq)
+        ORDER BY first_seq DESC
+        LIMIT 1) AS passage ON true
  WHERE run.namespace = %(namespace)s AND run.run_id = %(run_id)s;
 
 -- name: journal
 -- The events of runs, each after one of them.
-SELECT ask.place, run.last_seq, part.run_seqs, part.ats, part.types, part.versions, part.codecs, part.datas,
-       part.checksums
+SELECT ask.place, run.last_seq, part.firsts, part.lasts, part.ats, part.codecs, part.datas, part.checksums
   FROM unnest(%(namespaces)s::text[], %(run_ids)s::text[], %(afters)s::bigint[])
        WITH ORDINALITY AS ask(namespace, run_id, after, place)
  CROSS JOIN LATERAL (
@@ -75,14 +87,17 @@ SELECT ask.place, run.last_seq, part.run_seqs, part.ats, part.types, part.versio
         WHERE namespace = ask.namespace AND run_id = ask.run_id
         LIMIT 1) AS run
  CROSS JOIN LATERAL (
-       SELECT array_agg(run_seq) AS run_seqs, array_agg(at) AS ats, array_agg(type) AS types,
-              array_agg(version) AS versions, array_agg(codec) AS codecs, array_agg(data) AS datas,
-              array_agg(checksum) AS checksums
-         FROM (SELECT run_seq, at, type, version, codec, data, checksum
-                 FROM tidewheel_events AS event
-                WHERE event.run_key = run.run_key AND event.run_seq > ask.after
-                  AND event.run_seq <= run.last_seq
-                ORDER BY run_seq) AS event) AS part;
+       SELECT array_agg(first_seq) AS firsts, array_agg(last_seq) AS lasts, array_agg(at) AS ats,
+              array_agg(codec) AS codecs, array_agg(data) AS datas, array_agg(checksum) AS checksums
+         FROM (SELECT first_seq, last_seq, at, codec, data, checksum
+                 FROM tidewheel_journal AS passage
+                WHERE passage.run_key = run.run_key
+                  AND passage.first_seq <= run.last_seq
+                  AND passage.last_seq > ask.after
+                  AND passage.first_seq >= coalesce(
+                      (SELECT max(first_seq) FROM tidewheel_journal AS earlier
+                        WHERE earlier.run_key = run.run_key AND earlier.first_seq <= ask.after + 1), 0)
+                ORDER BY first_seq) AS passage) AS part;
 
 -- name: list
 -- Runs, newest first. States are phase, cancelling and paused in one word; a condition that is null is not

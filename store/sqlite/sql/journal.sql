@@ -1,21 +1,23 @@
--- The journal, what is owed to the event bus, and what must happen once. Events are only ever inserted; they
--- are deleted with their run.
+-- The journal, what is owed to the event bus, and what must happen once. The events of an append are one row, which
+-- is only ever inserted; rows are deleted with their run.
 
 -- name: read
--- Events in their order, both ends included.
-SELECT run_seq, at, type, version, codec, data, checksum
-  FROM tidewheel_events
- WHERE run_key = ? AND run_seq BETWEEN ? AND ?
- ORDER BY run_seq;
+-- The rows that have the events of a range, both ends included, in their order. The first of them may begin before.
+SELECT first_seq, last_seq, at, codec, data, checksum
+  FROM tidewheel_journal
+ WHERE run_key = :run_key
+   AND first_seq <= :last_seq
+   AND first_seq >= coalesce((SELECT max(first_seq) FROM tidewheel_journal
+                               WHERE run_key = :run_key AND first_seq <= :first_seq), 0)
+ ORDER BY first_seq;
 
 -- name: add
 -- The next events of a run. A sequence number that is taken fails, and with it the transaction.
-INSERT INTO tidewheel_events
-      (run_key, run_seq, at, type, version, codec, data, checksum, public_key, prev_seq, public)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO tidewheel_journal (run_key, first_seq, last_seq, at, codec, data, checksum, public)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: owe
--- One row per run and commit. Several appends of one run in one commit each owe their own range.
+-- What those events publish, the event bus is owed.
 INSERT INTO tidewheel_outbox (run_key, first_seq, last_seq, created_at, due_at)
 VALUES (?, ?, ?, ?, ?);
 

@@ -44,7 +44,7 @@ SELECT step.run_key, run.namespace, run.run_id, run.queue,
        step.path, step.kind, step.function_name, step.queue, step.dispatch, step.state,
        step.attempt, step.scheduled_seq, step.scheduled_at, step.owner, step.abandoned, step.due_at,
        step.hints, step.start_by, step.close_by, step.heartbeat_s, step.beat, step.step_id,
-       step.key_part, step.logical_attempt, step.started_id, step.failed, step.signal_id
+       step.key_part, step.logical_attempt, step.told, step.failed, step.signal_id
   FROM tidewheel_steps AS step
   JOIN tidewheel_runs AS run ON run.run_key = step.run_key
  WHERE step.due_at <= ?
@@ -82,15 +82,40 @@ SELECT worker_id, namespace, host, pid, began, queues, workflows, started_at, al
  ORDER BY started_at, worker_id;
 
 -- name: alive_owners
--- Those owners of a run's open steps that are believed to be alive.
-SELECT DISTINCT step.owner
-  FROM tidewheel_steps AS step
-  JOIN tidewheel_workers AS worker ON worker.worker_id = step.owner
- WHERE step.run_key = ? AND worker.alive_until > ?;
+-- Those owners of a run and of its open steps that are believed to be alive.
+SELECT worker_id
+  FROM tidewheel_workers
+ WHERE alive_until > :now
+   AND worker_id IN (SELECT owner FROM tidewheel_runs WHERE run_key = :run_key
+                     UNION ALL
+                     SELECT owner FROM tidewheel_steps WHERE run_key = :run_key);
 
 -- name: delete_worker
 DELETE FROM tidewheel_workers
  WHERE worker_id = ?;
+
+-- name: runs_of_dead
+-- A run whose worker is dead has to be looked after.
+UPDATE tidewheel_runs
+   SET wake_at = ?, hints = 0
+ WHERE owner = ? AND parked IS NULL;
+
+-- name: lost_owners
+-- Who owns runs and is not registered. From one owner to the next: there may be many runs of each. Runs that somebody
+-- is about to look after, or that nobody shall, are left out.
+WITH RECURSIVE owners (owner) AS (
+    SELECT min(owner) FROM tidewheel_runs WHERE owner IS NOT NULL
+    UNION ALL
+    SELECT (SELECT min(owner) FROM tidewheel_runs WHERE owner > owners.owner AND owner IS NOT NULL)
+      FROM owners
+     WHERE owners.owner IS NOT NULL)
+SELECT owner
+  FROM owners
+ WHERE owner IS NOT NULL
+   AND owner NOT IN (SELECT worker_id FROM tidewheel_workers)
+   AND EXISTS (SELECT 1 FROM tidewheel_runs AS run
+                WHERE run.owner = owners.owner AND run.wake_at IS NULL AND run.parked IS NULL)
+ ORDER BY owner;
 
 -- name: steps_of_dead
 -- What a dead worker was executing is due now. Steps that nobody shall execute stay as they are.

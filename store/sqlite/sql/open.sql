@@ -1,10 +1,10 @@
--- What is open in a run's current segment: steps, timers, promises. Written by the ledger alone, under the
+-- What is open in a run's current segment: steps that are not in the run's row, timers, promises. Written by the ledger alone, under the
 -- write lock of its transaction.
 
 -- name: step
 SELECT path, kind, function_name, queue, dispatch, state, attempt, scheduled_seq, scheduled_at,
        owner, abandoned, due_at, hints, start_by, close_by, heartbeat_s, beat, step_id, key_part,
-       logical_attempt, started_id, failed, signal_id
+       logical_attempt, told, failed, signal_id
   FROM tidewheel_steps
  WHERE run_key = ? AND path = ?;
 
@@ -12,7 +12,7 @@ SELECT path, kind, function_name, queue, dispatch, state, attempt, scheduled_seq
 -- In the order in which they were scheduled, as the memory twin has them.
 SELECT path, kind, function_name, queue, dispatch, state, attempt, scheduled_seq, scheduled_at,
        owner, abandoned, due_at, hints, start_by, close_by, heartbeat_s, beat, step_id, key_part,
-       logical_attempt, started_id, failed, signal_id
+       logical_attempt, told, failed, signal_id
   FROM tidewheel_steps
  WHERE run_key = ?
  ORDER BY scheduled_seq;
@@ -21,7 +21,7 @@ SELECT path, kind, function_name, queue, dispatch, state, attempt, scheduled_seq
 -- Only those that workers execute without a queue: all that a worker which knows the run asks for again.
 SELECT path, kind, function_name, queue, dispatch, state, attempt, scheduled_seq, scheduled_at,
        owner, abandoned, due_at, hints, start_by, close_by, heartbeat_s, beat, step_id, key_part,
-       logical_attempt, started_id, failed, signal_id
+       logical_attempt, told, failed, signal_id
   FROM tidewheel_steps
  WHERE run_key = ? AND dispatch = 'inline'
  ORDER BY scheduled_seq;
@@ -31,7 +31,7 @@ SELECT path, kind, function_name, queue, dispatch, state, attempt, scheduled_seq
 INSERT INTO tidewheel_steps
       (run_key, path, kind, function_name, queue, dispatch, state, attempt, scheduled_seq,
        scheduled_at, owner, abandoned, due_at, hints, start_by, close_by, heartbeat_s, beat,
-       step_id, key_part, logical_attempt, started_id, failed, signal_id)
+       step_id, key_part, logical_attempt, told, failed, signal_id)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (run_key, path) DO UPDATE
    SET kind = excluded.kind,
@@ -53,7 +53,7 @@ ON CONFLICT (run_key, path) DO UPDATE
        step_id = excluded.step_id,
        key_part = excluded.key_part,
        logical_attempt = excluded.logical_attempt,
-       started_id = excluded.started_id,
+       told = excluded.told,
        failed = excluded.failed,
        signal_id = excluded.signal_id;
 

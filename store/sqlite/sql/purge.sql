@@ -1,8 +1,8 @@
 -- Delete a run and all that is its own: one statement per table, in one transaction. The caller has looked,
 -- under the lock, that the run has ended.
 
--- name: events
-DELETE FROM tidewheel_events WHERE run_key = ?;
+-- name: journal
+DELETE FROM tidewheel_journal WHERE run_key = ?;
 
 -- name: steps
 DELETE FROM tidewheel_steps WHERE run_key = ?;

@@ -4,8 +4,9 @@
 -- name: by_ref
 -- Find a run by its name.
 SELECT run_key, namespace, run_id, workflow, version, digest, queue, parent_key, idempotency_key,
-       phase, cancelling, paused, last_seq, segment_seq, first_position, token, owner_message,
-       wake_at, hints, deliveries, prev_seq, started_id, has_unkeyed_steps, has_numeric_keys,
+       phase, cancelling, paused, last_seq, segment_seq, first_position, token, inline_steps,
+       owner, owner_message,
+       wake_at, hints, deliveries, prev_seq, started_id, has_unkeyed_steps, has_numeric_keys, has_promises,
        strikes, parked, parked_reason, reply_to, created_at, updated_at, ended_at
   FROM tidewheel_runs
  WHERE namespace = ? AND run_id = ?;
@@ -13,8 +14,9 @@ SELECT run_key, namespace, run_id, workflow, version, digest, queue, parent_key,
 -- name: by_key
 -- Find a run by its key.
 SELECT run_key, namespace, run_id, workflow, version, digest, queue, parent_key, idempotency_key,
-       phase, cancelling, paused, last_seq, segment_seq, first_position, token, owner_message,
-       wake_at, hints, deliveries, prev_seq, started_id, has_unkeyed_steps, has_numeric_keys,
+       phase, cancelling, paused, last_seq, segment_seq, first_position, token, inline_steps,
+       owner, owner_message,
+       wake_at, hints, deliveries, prev_seq, started_id, has_unkeyed_steps, has_numeric_keys, has_promises,
        strikes, parked, parked_reason, reply_to, created_at, updated_at, ended_at
   FROM tidewheel_runs
  WHERE run_key = ?;
@@ -22,8 +24,9 @@ SELECT run_key, namespace, run_id, workflow, version, digest, queue, parent_key,
 -- name: by_idempotency_key
 -- Find the run that was started with an idempotency key.
 SELECT run_key, namespace, run_id, workflow, version, digest, queue, parent_key, idempotency_key,
-       phase, cancelling, paused, last_seq, segment_seq, first_position, token, owner_message,
-       wake_at, hints, deliveries, prev_seq, started_id, has_unkeyed_steps, has_numeric_keys,
+       phase, cancelling, paused, last_seq, segment_seq, first_position, token, inline_steps,
+       owner, owner_message,
+       wake_at, hints, deliveries, prev_seq, started_id, has_unkeyed_steps, has_numeric_keys, has_promises,
        strikes, parked, parked_reason, reply_to, created_at, updated_at, ended_at
   FROM tidewheel_runs
  WHERE namespace = ? AND idempotency_key = ?;
@@ -32,10 +35,11 @@ SELECT run_key, namespace, run_id, workflow, version, digest, queue, parent_key,
 -- Write a run's row, new or changed. What a run is called never changes, so that no index over it is touched.
 INSERT INTO tidewheel_runs
       (run_key, namespace, run_id, workflow, version, digest, queue, parent_key, idempotency_key,
-       phase, cancelling, paused, last_seq, segment_seq, first_position, token, owner_message,
-       wake_at, hints, deliveries, prev_seq, started_id, has_unkeyed_steps, has_numeric_keys,
+       phase, cancelling, paused, last_seq, segment_seq, first_position, token, inline_steps,
+       owner, owner_message,
+       wake_at, hints, deliveries, prev_seq, started_id, has_unkeyed_steps, has_numeric_keys, has_promises,
        strikes, parked, parked_reason, reply_to, created_at, updated_at, ended_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (run_key) DO UPDATE
    SET version = excluded.version,
        digest = excluded.digest,
@@ -47,6 +51,8 @@ ON CONFLICT (run_key) DO UPDATE
        segment_seq = excluded.segment_seq,
        first_position = excluded.first_position,
        token = excluded.token,
+       inline_steps = excluded.inline_steps,
+       owner = excluded.owner,
        owner_message = excluded.owner_message,
        wake_at = excluded.wake_at,
        hints = excluded.hints,
@@ -55,6 +61,7 @@ ON CONFLICT (run_key) DO UPDATE
        started_id = excluded.started_id,
        has_unkeyed_steps = excluded.has_unkeyed_steps,
        has_numeric_keys = excluded.has_numeric_keys,
+       has_promises = excluded.has_promises,
        strikes = excluded.strikes,
        parked = excluded.parked,
        parked_reason = excluded.parked_reason,
@@ -66,8 +73,9 @@ ON CONFLICT (run_key) DO UPDATE
 -- List runs, newest first. States are phase, cancelling and paused in one word; a condition that is null is
 -- not asked for.
 SELECT run_key, namespace, run_id, workflow, version, digest, queue, parent_key, idempotency_key,
-       phase, cancelling, paused, last_seq, segment_seq, first_position, token, owner_message,
-       wake_at, hints, deliveries, prev_seq, started_id, has_unkeyed_steps, has_numeric_keys,
+       phase, cancelling, paused, last_seq, segment_seq, first_position, token, inline_steps,
+       owner, owner_message,
+       wake_at, hints, deliveries, prev_seq, started_id, has_unkeyed_steps, has_numeric_keys, has_promises,
        strikes, parked, parked_reason, reply_to, created_at, updated_at, ended_at
   FROM tidewheel_runs
  WHERE namespace = :namespace
@@ -81,8 +89,9 @@ SELECT run_key, namespace, run_id, workflow, version, digest, queue, parent_key,
 -- name: list_parked
 -- As above, of the parked ones alone: they are few, and have an index of their own.
 SELECT run_key, namespace, run_id, workflow, version, digest, queue, parent_key, idempotency_key,
-       phase, cancelling, paused, last_seq, segment_seq, first_position, token, owner_message,
-       wake_at, hints, deliveries, prev_seq, started_id, has_unkeyed_steps, has_numeric_keys,
+       phase, cancelling, paused, last_seq, segment_seq, first_position, token, inline_steps,
+       owner, owner_message,
+       wake_at, hints, deliveries, prev_seq, started_id, has_unkeyed_steps, has_numeric_keys, has_promises,
        strikes, parked, parked_reason, reply_to, created_at, updated_at, ended_at
   FROM tidewheel_runs
  WHERE namespace = :namespace

@@ -10,20 +10,19 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 import psycopg
 
-from tidewheel.journal.codec import StoredEvent
 from tidewheel.store.memory import MemoryStore
+from tidewheel.store.passages import checksum
 from tidewheel.store.postgres.store import PostgresStore
 from tidewheel.store.protocol import Store
 from tidewheel.store.records import RunRef
 from tidewheel.store.sqlite.store import SqliteStore
 
 
-class PublicColumns(NamedTuple):
-    """What a row of the journal says of its public event."""
+class PassageRow(NamedTuple):
+    """A row of the journal, as far as it says what it publishes."""
 
-    run_seq: int
-    public_key: bytes | None
-    prev_seq: int | None
+    first_seq: int
+    last_seq: int
     public: bytes | None
 
 
@@ -37,8 +36,8 @@ class Inside(Protocol):
     def store(self) -> Store:
         """The store."""
 
-    def public_columns(self, ref: RunRef) -> list[PublicColumns]:
-        """Return the public columns of a run's journal."""
+    def passages(self, ref: RunRef) -> list[PassageRow]:
+        """Return the rows of a run's journal."""
 
     def outbox(self, ref: RunRef) -> list[tuple[int, int]]:
         """Return the ranges that the event bus is owed."""
@@ -46,8 +45,8 @@ class Inside(Protocol):
     def row_counts(self) -> dict[str, int]:
         """Return how many rows each table has."""
 
-    def replace_event(self, ref: RunRef, run_seq: int, **changes: Any) -> None:
-        """Change columns of an event behind the store's back."""
+    def replace_passage(self, ref: RunRef, first_seq: int, **changes: Any) -> None:
+        """Change columns of a row of the journal behind the store's back; the checksum goes along."""
 
 
 class InsideMemory:
@@ -58,12 +57,11 @@ class InsideMemory:
     def __init__(self, store: MemoryStore) -> None:
         self.store = store
 
-    def public_columns(self, ref: RunRef) -> list[PublicColumns]:
-        """Return the public columns of a run's journal."""
+    def passages(self, ref: RunRef) -> list[PassageRow]:
+        """Return the rows of a run's journal."""
         rows = self.store.rows
         return [
-            PublicColumns(row.run_seq, row.public_key, row.prev_seq, row.public)
-            for row in rows.events[rows.by_ref[ref]]
+            PassageRow(row.first_seq, row.last_seq, row.public) for row in rows.journals[rows.by_ref[ref]]
         ]
 
     def outbox(self, ref: RunRef) -> list[tuple[int, int]]:
@@ -75,7 +73,7 @@ class InsideMemory:
         """Return how many rows each table has."""
         rows = self.store.rows
         tables: dict[str, Any] = {
-            "events": rows.events,
+            "journal": rows.journals,
             "steps": rows.open_steps,
             "timers": rows.open_timers,
             "promises": rows.promises,
@@ -87,12 +85,11 @@ class InsideMemory:
         names = len(rows.by_ref) + len(rows.by_idempotency_key)
         return counts | {"runs": len(rows.runs), "names": names}
 
-    def replace_event(self, ref: RunRef, run_seq: int, **changes: Any) -> None:
-        """Change columns of an event behind the store's back."""
-        journal = self.store.rows.events[self.store.rows.by_ref[ref]]
-        old = journal[run_seq].stored
-        stored = StoredEvent(**(msgspec.structs.asdict(old) | changes))
-        journal[run_seq] = msgspec.structs.replace(journal[run_seq], stored=stored)
+    def replace_passage(self, ref: RunRef, first_seq: int, **changes: Any) -> None:
+        """Change columns of a row of the journal behind the store's back."""
+        journal = self.store.rows.journals[self.store.rows.by_ref[ref]]
+        (place,) = [place for place, row in enumerate(journal) if row.first_seq == first_seq]
+        journal[place] = msgspec.structs.replace(journal[place], **changes)
 
 
 class InsideSqlite:
@@ -114,12 +111,10 @@ class InsideSqlite:
         assert isinstance(key, bytes)
         return key
 
-    def public_columns(self, ref: RunRef) -> list[PublicColumns]:
-        """Return the public columns of a run's journal."""
-        sql = (
-            "SELECT run_seq, public_key, prev_seq, public FROM tidewheel_events WHERE run_key = ? ORDER BY 1"
-        )
-        return [PublicColumns(*row) for row in self.rows(sql, self._key(ref))]
+    def passages(self, ref: RunRef) -> list[PassageRow]:
+        """Return the rows of a run's journal."""
+        sql = "SELECT first_seq, last_seq, public FROM tidewheel_journal WHERE run_key = ? ORDER BY 1"
+        return [PassageRow(*row) for row in self.rows(sql, self._key(ref))]
 
     def outbox(self, ref: RunRef) -> list[tuple[int, int]]:
         """Return the ranges that the event bus is owed."""
@@ -136,11 +131,13 @@ class InsideSqlite:
         counted = {name: self.rows(f"SELECT count(*) FROM {name}") for name in tables}  # noqa: S608 - our own names
         return {name.removeprefix("tidewheel_"): count for name, ((count,),) in counted.items()}
 
-    def replace_event(self, ref: RunRef, run_seq: int, **changes: Any) -> None:
-        """Change columns of an event behind the store's back; the checksum stays as it was."""
+    def replace_passage(self, ref: RunRef, first_seq: int, **changes: Any) -> None:
+        """Change columns of a row of the journal behind the store's back."""
+        if "data" in changes:
+            changes["checksum"] = checksum(changes["data"])
         columns = ", ".join(f"{name} = ?" for name in changes)
-        sql = f"UPDATE tidewheel_events SET {columns} WHERE run_key = ? AND run_seq = ?"  # noqa: S608 - our own names
-        self.rows(sql, *changes.values(), self._key(ref), run_seq)
+        sql = f"UPDATE tidewheel_journal SET {columns} WHERE run_key = ? AND first_seq = ?"  # noqa: S608 - our own names
+        self.rows(sql, *changes.values(), self._key(ref), first_seq)
 
 
 class InsidePostgres:
@@ -164,12 +161,10 @@ class InsidePostgres:
         assert isinstance(key, bytes)
         return key
 
-    def public_columns(self, ref: RunRef) -> list[PublicColumns]:
-        """Return the public columns of a run's journal."""
-        sql = (
-            "SELECT run_seq, public_key, prev_seq, public FROM tidewheel_events WHERE run_key = %s ORDER BY 1"
-        )
-        return [PublicColumns(*row) for row in self.rows(sql, self._key(ref))]
+    def passages(self, ref: RunRef) -> list[PassageRow]:
+        """Return the rows of a run's journal."""
+        sql = "SELECT first_seq, last_seq, public FROM tidewheel_journal WHERE run_key = %s ORDER BY 1"
+        return [PassageRow(*row) for row in self.rows(sql, self._key(ref))]
 
     def outbox(self, ref: RunRef) -> list[tuple[int, int]]:
         """Return the ranges that the event bus is owed."""
@@ -187,8 +182,10 @@ class InsidePostgres:
         counted = {name: self.rows(f"SELECT count(*) FROM {name}") for name in tables}  # noqa: S608 - our own names
         return {name.removeprefix("tidewheel_"): count for name, ((count,),) in counted.items()}
 
-    def replace_event(self, ref: RunRef, run_seq: int, **changes: Any) -> None:
-        """Change columns of an event behind the store's back; the checksum stays as it was."""
+    def replace_passage(self, ref: RunRef, first_seq: int, **changes: Any) -> None:
+        """Change columns of a row of the journal behind the store's back."""
+        if "data" in changes:
+            changes["checksum"] = checksum(changes["data"])
         columns = ", ".join(f"{name} = %s" for name in changes)
-        sql = f"UPDATE tidewheel_events SET {columns} WHERE run_key = %s AND run_seq = %s"  # noqa: S608 - our own names
-        self.rows(sql, *changes.values(), self._key(ref), run_seq)
+        sql = f"UPDATE tidewheel_journal SET {columns} WHERE run_key = %s AND first_seq = %s"  # noqa: S608 - our own names
+        self.rows(sql, *changes.values(), self._key(ref), first_seq)

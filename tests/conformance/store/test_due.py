@@ -24,7 +24,8 @@ from tests.conformance.store.driving import (
     waits,
 )
 from tidewheel.journal import events as ev
-from tidewheel.store.append import Beat, Fired, Released, Verdict
+from tidewheel.store.append import Beat, Fired, Park, Released, Verdict
+from tidewheel.store.inline_steps import INLINE_MAX
 from tidewheel.store.page import OWNER_GRACE
 from tidewheel.store.protocol import Due, Store
 
@@ -117,15 +118,31 @@ async def test_a_deadline_is_met_though_the_pauses_have_grown(run: Run, store: S
 
 
 async def test_an_inline_step_is_its_owners_business(run: Run, store: Store, clock: Clock) -> None:
-    """Without deadlines the keeper looks at it only to see whether the owner is there, once in a while."""
+    """Without deadlines the keeper never looks at it: it looks after the owners of runs."""
     await run.move(task("0"), task("1"), waits("0", "1"))
     await run.tell(began("1"))
+
+    due = await claim(store, clock, 10 * OWNER_GRACE.total_seconds())
+
+    assert (due.steps, due.hints, due.next_at) == ([], [], None)
+    assert (await run.record()).owner == "worker-1"
+
+
+async def test_beyond_the_first_few_the_keeper_looks_whether_the_owner_is_there(
+    run: Run, store: Store, clock: Clock
+) -> None:
+    """A run's row has no room for more, so the others have rows, which come due once in a while."""
+    paths = [str(number) for number in range(INLINE_MAX + 2)]
+    await run.move(*map(task, paths), waits(*paths))
+    await run.tell(began(paths[-1]))
     grace_s = OWNER_GRACE.total_seconds()
 
     early = await claim(store, clock, grace_s - 0.001)
     first = await claim(store, clock, grace_s)
 
+    assert [step.path for step in (await run.record()).inline] == paths[:INLINE_MAX]
     assert (len(early.steps), len(first.steps)) == (0, 2)
+    assert [step.path for step in (await run.see()).steps] == paths
 
 
 @pytest.mark.parametrize(("seconds", "due_at"), [(5, 5.1), (30, 30.1), (31, 31), (3600, 3600)])
@@ -312,14 +329,76 @@ async def test_the_steps_of_a_dead_worker_are_due_now(run: Run, store: Store, cl
     """Giving up a worker is what lets others take over; the steps of other workers stay theirs."""
     await store.register(a_worker("worker-1"))
     await store.register(a_worker("worker-2"))
-    await run.move(task("0"), task("1", dispatch="queued"), waits("0", "1"))
+    timed = ev.InvokeLimits(timeout=5.0, heartbeat=1.0)
+    await run.move(task("0", limits=timed), task("1", dispatch="queued"), waits("0", "1"))
     await run.tell(began("0"), began("1", owner="worker-2"))
 
     await store.give_up(["worker-1", "worker-9"])
 
     due = await store.claim_due(limit=10)
     assert [(step.step.path, step.owner_is_alive) for step in due.steps] == [("0", False)]
+    assert due.hints == []
     assert [worker.worker_id for worker in await store.workers()] == ["worker-2"]
+
+
+async def test_the_runs_of_a_dead_worker_are_due_now(run: Run, store: Store) -> None:
+    """Whoever is woken finds their steps without anybody to execute them; runs of others are left alone."""
+    await store.register(a_worker("worker-2"))
+    other, ended = Run(store, "other"), Run(store, "ended")
+    await other.start()
+    await ended.start()
+    await run.move(task("0"), waits("0"))
+    await other.move(task("0"), waits("0"), owner="worker-2")
+    await ended.move(task("0"), waits("0"))
+    await ended.move(resumes("0"), ends(), facts=[done("0")])
+
+    await store.give_up(["worker-1"])
+
+    due = await store.claim_due(limit=10)
+    assert [hint.run for hint in due.hints] == [run.ref]
+    loaded = await run.see()
+    assert [(step.path, step.owner) for step in loaded.steps] == [("0", "worker-1")]
+    assert loaded.alive == frozenset()
+
+
+async def test_a_parked_run_is_not_woken_for_its_dead_worker(run: Run, store: Store) -> None:
+    """It waits for somebody to unpark it, and is looked at then."""
+    await run.move(task("0"), waits("0"))
+    await run.mark(Park(kind="quarantine", reason="it kills workers"))
+
+    await store.give_up(["worker-1"])
+
+    assert (await store.claim_due(limit=10)).hints == []
+
+
+async def test_owners_that_nobody_knows_are_found(store: Store) -> None:
+    """One that was given up may write all the same; one that is registered is not among them."""
+    for number, owner in enumerate(("worker-1", "worker-2", "worker-1", "worker-3")):
+        run = Run(store, f"r{number}")
+        await run.start()
+        await run.move(task("0"), waits("0"), owner=owner)
+    await store.register(a_worker("worker-2"))
+
+    lost = await store.lost_owners()
+    await store.register(a_worker("worker-1"))
+
+    assert lost == ["worker-1", "worker-3"]
+    assert await store.lost_owners() == ["worker-3"]
+
+
+async def test_owners_whose_runs_are_seen_to_are_not_looked_for(store: Store) -> None:
+    """Somebody is about to wake them, or they are parked: giving up their owner would change nothing."""
+    runs = [Run(store, f"r{number}") for number in range(2)]
+    for run in runs:
+        await run.start()
+        await run.move(task("0"), waits("0"))
+    await runs[0].mark(Park(kind="quarantine", reason="it kills workers"))
+
+    before = await store.lost_owners()
+    await store.give_up(["worker-1"])
+
+    assert before == ["worker-1"]
+    assert await store.lost_owners() == []
 
 
 async def test_due_steps_say_whether_their_owner_lives(run: Run, store: Store, clock: Clock) -> None:

@@ -233,6 +233,8 @@ async def test_whatever_is_asked_the_answers_and_the_rows_are_the_twins(
         scout.rows = copy.deepcopy(twin.rows)
         batch = author.batch(scout)
         expected, got = await twin.append(batch), await store.append(batch)
+        for hint in (hint for answer in got for hint in answer.hints):
+            hint.sketch = None  # which the twin has no use for
         assert got == expected, f"batch {number}"
         clock.advance(number % 3)
 
@@ -241,5 +243,5 @@ async def test_whatever_is_asked_the_answers_and_the_rows_are_the_twins(
         assert await _seen(store, ref) == await _seen(twin, ref), ref
         assert _hidden_of_postgres(inside, ref) == _hidden_of_memory(twin, ref), ref
         assert inside.outbox(ref) == known.outbox(ref), ref
-        assert inside.public_columns(ref) == known.public_columns(ref), ref
+        assert inside.passages(ref) == known.passages(ref), ref
     await store.close()

@@ -13,7 +13,6 @@ from tests.conformance.store.driving import Run, a_start, done, ends, failed, re
 from tidewheel.journal import events as ev
 from tidewheel.store.append import Append, Await, Beat, Fate, Fired, Verdict
 from tidewheel.store.postgres.config import PostgresConfig
-from tidewheel.store.postgres.database import has_ended
 from tidewheel.store.postgres.store import PostgresStore
 
 PATIENCE_S = 20
@@ -247,12 +246,11 @@ async def test_a_connection_that_ended_while_it_was_idle_is_not_written_over(
     store: PostgresStore, busy: Run, journals: str
 ) -> None:
     """Nobody has to be told that it is not known what was written; and the other server is asked first."""
-    lent = store._database._writers
-    assert lent is not None
+    link = store._writer._link
     with psycopg.connect(journals, autocommit=True) as human:
-        human.execute("SELECT pg_terminate_backend(%s)", (lent.connection.info.backend_pid,))
+        human.execute("SELECT pg_terminate_backend(%s)", (link.backend_pid,))
     async with asyncio.timeout(PATIENCE_S):
-        while not has_ended(lent.connection):  # noqa: ASYNC110 - nothing announces it
+        while link.is_open:  # noqa: ASYNC110 - nothing announces it
             await asyncio.sleep(0.01)
     before = store.counters.round_trips
 

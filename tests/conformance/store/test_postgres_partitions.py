@@ -25,7 +25,7 @@ CONFIG = PostgresConfig(partition_days=7, partitions_ahead=2)
 async def store(journals: str, clock: Clock) -> AsyncIterator[PostgresStore]:
     """A store whose partitions begin with the test's clock; those of the real time are dropped."""
     with psycopg.connect(journals, autocommit=True) as connection:
-        for (name,) in connection.execute("SELECT partition::text FROM tidewheel_partitions_v1()").fetchall():
+        for (name,) in connection.execute("SELECT partition::text FROM tidewheel_partitions_v2()").fetchall():
             connection.execute(f"DROP TABLE {name}".encode())
     opened = await PostgresStore.open(journals, clock=clock, config=CONFIG)
     yield opened
@@ -35,7 +35,7 @@ async def store(journals: str, clock: Clock) -> AsyncIterator[PostgresStore]:
 def partitions(url: str) -> list[str]:
     """Return the names of the partitions, oldest first."""
     with psycopg.connect(url) as connection:
-        rows = connection.execute("SELECT partition::text FROM tidewheel_partitions_v1()").fetchall()
+        rows = connection.execute("SELECT partition::text FROM tidewheel_partitions_v2()").fetchall()
         return [name for (name,) in rows]
 
 
@@ -66,9 +66,9 @@ async def test_partitions_are_made_ahead(store: PostgresStore, journals: str, cl
     clock.advance(WEEK.total_seconds())
     await store.tend("default", ended_before=None)
 
-    assert first == ["tidewheel_events_20260226", "tidewheel_events_20260305", "tidewheel_events_20260312"]
+    assert first == ["tidewheel_journal_20260226", "tidewheel_journal_20260305", "tidewheel_journal_20260312"]
     assert again == first
-    assert partitions(journals) == [*first, "tidewheel_events_20260319"]
+    assert partitions(journals) == [*first, "tidewheel_journal_20260319"]
 
 
 async def test_a_run_is_written_to_the_partition_of_its_start(
@@ -82,8 +82,8 @@ async def test_a_run_is_written_to_the_partition_of_its_start(
 
     await run.move(task("0"), waits("0"))
 
-    assert rows_in(journals, "tidewheel_events_20260226") == 3
-    assert rows_in(journals, "tidewheel_events") == 3
+    assert rows_in(journals, "tidewheel_journal_20260226") == 2
+    assert rows_in(journals, "tidewheel_journal") == 2
 
 
 async def test_without_a_partition_nothing_is_refused(store: PostgresStore, journals: str) -> None:
@@ -93,8 +93,8 @@ async def test_without_a_partition_nothing_is_refused(store: PostgresStore, jour
     await store.tend("default", ended_before=None)
     await Run(store, "late").start()
 
-    assert partitions(journals) == ["tidewheel_events_20260305", "tidewheel_events_20260312"]
-    assert rows_in(journals, "tidewheel_events_rest") == 2
+    assert partitions(journals) == ["tidewheel_journal_20260305", "tidewheel_journal_20260312"]
+    assert rows_in(journals, "tidewheel_journal_rest") == 2
 
 
 async def test_a_partition_whose_runs_have_all_ended_is_dropped(
@@ -112,8 +112,8 @@ async def test_a_partition_whose_runs_have_all_ended_is_dropped(
     retired = await store.tend("default", ended_before=clock.now - dt.timedelta(days=1))
 
     assert retired == 2
-    assert "tidewheel_events_20260226" not in partitions(journals)
-    assert [rows_in(journals, f"tidewheel_{table}") for table in ("runs", "events", "outbox")] == [1, 1, 1]
+    assert "tidewheel_journal_20260226" not in partitions(journals)
+    assert [rows_in(journals, f"tidewheel_{table}") for table in ("runs", "journal", "outbox")] == [1, 1, 1]
 
 
 async def test_a_partition_is_kept_while_a_run_in_it_is_needed(
@@ -133,7 +133,7 @@ async def test_a_partition_is_kept_while_a_run_in_it_is_needed(
     kept_for_late = await store.tend("default", ended_before=clock.now)
 
     assert (kept_for_open, kept_for_other, kept_for_late) == (0, 0, 0)
-    assert "tidewheel_events_20260226" in partitions(journals)
+    assert "tidewheel_journal_20260226" in partitions(journals)
 
 
 async def test_a_parent_stays_as_long_as_its_children(
@@ -154,7 +154,7 @@ async def test_a_parent_stays_as_long_as_its_children(
     retired = await store.tend("default", ended_before=clock.now)
 
     assert retired == 0
-    assert "tidewheel_events_20260226" in partitions(journals)
+    assert "tidewheel_journal_20260226" in partitions(journals)
 
 
 async def test_another_width_goes_on_where_the_last_partition_ends(
@@ -169,7 +169,7 @@ async def test_another_width_goes_on_where_the_last_partition_ends(
     await daily.tend("default", ended_before=None)
 
     with psycopg.connect(journals) as connection:
-        bounds = connection.execute("SELECT begins_ms, ends_ms FROM tidewheel_partitions_v1()").fetchall()
+        bounds = connection.execute("SELECT begins_ms, ends_ms FROM tidewheel_partitions_v2()").fetchall()
     assert [begins for begins, _ in bounds[1:]] == [ends for _, ends in bounds[:-1]]
     assert bounds[-1][0] / 1000 > (NOW + dt.timedelta(days=19)).timestamp()
     await daily.close()
@@ -189,8 +189,8 @@ async def test_a_clock_that_was_far_ahead_for_a_while_keeps_no_partition_from_be
     clock.advance(98 * WEEK.total_seconds())
     await store.tend("default", ended_before=None)
 
-    assert rows_in(journals, "tidewheel_events_20260226") == 1
-    assert rows_in(journals, "tidewheel_events_rest") == 0
+    assert rows_in(journals, "tidewheel_journal_20260226") == 1
+    assert rows_in(journals, "tidewheel_journal_rest") == 0
     assert set(ahead) < set(partitions(journals))
 
 
@@ -217,7 +217,7 @@ async def test_retiring_does_not_stop_the_journal_while_runs_are_deleted(
 
     assert not is_stopped
     assert retired == 1
-    assert "tidewheel_events_20260226" not in partitions(journals)
+    assert "tidewheel_journal_20260226" not in partitions(journals)
 
 
 async def test_a_run_that_is_started_while_its_partition_is_dropped_keeps_it(
@@ -230,13 +230,13 @@ async def test_a_run_that_is_started_while_its_partition_is_dropped_keeps_it(
 
     with psycopg.connect(journals) as other:
         # As if the run were just being started: its rows are there, and nobody sees them yet.
-        (events,) = other.execute("SELECT array_agg(event) FROM tidewheel_events AS event").fetchone() or ()
+        (events,) = other.execute("SELECT array_agg(event) FROM tidewheel_journal AS event").fetchone() or ()
         (runs,) = other.execute("SELECT array_agg(run) FROM tidewheel_runs AS run").fetchone() or ()
         other.execute("DELETE FROM tidewheel_runs")
-        other.execute("DELETE FROM tidewheel_events")
+        other.execute("DELETE FROM tidewheel_journal")
         other.commit()
         other.execute("INSERT INTO tidewheel_runs SELECT * FROM unnest(%s::tidewheel_runs[])", [runs])
-        other.execute("INSERT INTO tidewheel_events SELECT * FROM unnest(%s::tidewheel_events[])", [events])
+        other.execute("INSERT INTO tidewheel_journal SELECT * FROM unnest(%s::tidewheel_journal[])", [events])
         retiring = asyncio.create_task(store.tend("default", ended_before=clock.now))
         await somebody_waits(journals)
         other.commit()

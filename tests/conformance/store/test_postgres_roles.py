@@ -20,14 +20,14 @@ from tidewheel.store.records import WorkerRecord
 from tidewheel.store.revision import ROLES
 
 FORBIDDEN = [
-    "UPDATE tidewheel_events SET at = 0",
-    "DELETE FROM tidewheel_events",
-    "TRUNCATE tidewheel_events",
-    "DROP TABLE tidewheel_events",
+    "UPDATE tidewheel_journal SET at = 0",
+    "DELETE FROM tidewheel_journal",
+    "TRUNCATE tidewheel_journal",
+    "DROP TABLE tidewheel_journal",
     "DELETE FROM tidewheel_runs",
     "ALTER TABLE tidewheel_runs ADD COLUMN more text",
     "UPDATE tidewheel_version SET version_num = '9999'",
-    "SELECT tidewheel_delete_v1('{}')",
+    "SELECT tidewheel_delete_v2('{}')",
 ]
 LATER = dt.datetime(2100, 1, 1, tzinfo=dt.UTC)
 
@@ -179,3 +179,15 @@ def test_making_the_roles_again_changes_nothing(users: Users, journals: str) -> 
     migrate(journals, roles=True)
 
     assert refusals(url, FORBIDDEN[:2]) == ["42501", "42501"]
+
+
+def test_roles_that_are_there_are_granted_what_a_migration_makes(users: Users, journals: str) -> None:
+    """Without being asked for again: workers of a new release could not use a table it made."""
+    url, reads = users.url_as("tidewheel_worker"), ["SELECT FROM tidewheel_journal LIMIT 1"]
+    with psycopg.connect(journals, autocommit=True) as connection:
+        connection.execute("REVOKE ALL ON tidewheel_journal FROM tidewheel_worker")
+    before = refusals(url, reads)
+
+    migrate(journals)
+
+    assert (before, refusals(url, reads)) == (["42501"], [""])

@@ -55,7 +55,9 @@ async def test_a_purged_run_leaves_nothing_behind(inside: Inside, clock: Clock) 
     assert purged == 1
     assert inside.row_counts() == before
     assert all(count == 0 for count in before.values())
-    assert {"runs", "events", "facts_seen", "step_ids", "outbox"} <= {name for name in during if during[name]}
+    assert {"runs", "journal", "facts_seen", "step_ids", "outbox"} <= {
+        name for name in during if during[name]
+    }
     assert await inside.store.journal(run.ref) is None
     assert not (await run.start(2, idempotency_key="key-r")).existed
 

@@ -21,7 +21,9 @@ async def test_a_started_run_is_there_and_has_to_be_woken(store: Store) -> None:
     assert isinstance(entry.event, ev.ExecutionStarted)
     assert entry.event.input == [{"sku": 7}]
     assert entry.at == entry.event.now == answer.now
-    assert answer.hints == [Hint(run=run.ref, queue="main")]
+    assert [(hint.run, hint.queue, hint.path, hint.alone) for hint in answer.hints] == [
+        (run.ref, "main", None, False)
+    ]
     record = await run.record()
     assert (record.workflow, record.version, record.digest, record.queue) == ("shop", "2", "abc", "main")
     assert record.wake_at is not None

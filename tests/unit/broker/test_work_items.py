@@ -14,7 +14,16 @@ from tidewheel.broker.topology import (
     work_queue,
     work_topology,
 )
-from tidewheel.broker.work_items import Item, RunEnded, RunHint, TaskHint, message_of, read_item, to_workers
+from tidewheel.broker.work_items import (
+    Item,
+    RunEnded,
+    RunHint,
+    RunsEnded,
+    TaskHint,
+    message_of,
+    read_item,
+    to_workers,
+)
 
 
 @pytest.mark.parametrize(
@@ -23,7 +32,7 @@ from tidewheel.broker.work_items import Item, RunEnded, RunHint, TaskHint, messa
         RunHint(namespace="default", run_id="r"),
         RunHint(namespace="default", run_id="r", alone=True),
         TaskHint(namespace="n", run_id="r", path="1.0", attempt=2),
-        RunEnded(namespace="n", run_id="Ä"),
+        RunsEnded(runs=[RunEnded(namespace="n", run_id="Ä")]),
     ],
 )
 def test_an_item_is_read_as_it_was_written(item: Item) -> None:

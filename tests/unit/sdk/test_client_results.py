@@ -13,6 +13,7 @@ from tidewheel import Client, InvalidRequest, NotFound, RunCancelled, RunFailed
 from tidewheel.broker.message import Message, Publication
 from tidewheel.journal import events as ev
 from tidewheel.sdk.ending import CROWD
+from tidewheel.sdk.hinting import EVENT_MAX
 from tidewheel.sdk.payload import PayloadError
 from tidewheel.store.append import Append, ChildStart, Park
 from tidewheel.store.errors import StoreUnavailable
@@ -46,7 +47,7 @@ async def test_a_result_comes_in_the_declared_type(client: Client, store: Store,
 
 
 async def test_whoever_waits_is_told_and_does_not_look(client: Client, store: Store, broker: Broker) -> None:
-    """One write to be told, no look while waiting, one read at the end; and no time passes."""
+    """One write to be told, no look while waiting, and the reply has the result; no time passes."""
     handle = await client.start(add, 1, run_id="a")
     waiting = asyncio.create_task(handle.result())
     await settled(waiting)
@@ -55,8 +56,47 @@ async def test_whoever_waits_is_told_and_does_not_look(client: Client, store: St
     await complete(store, broker, "a", 2)
 
     assert await waiting == 2
+    assert reads(store) == 0
+    assert elapsed_s() == 0
+
+
+async def test_a_result_that_is_too_large_for_a_reply_is_read(
+    client: Client, store: Store, broker: Broker
+) -> None:
+    """Once: the reply says where it is."""
+    handle = await client.start("wordy", run_id="a")
+    waiting = asyncio.create_task(handle.result())
+    await settled(waiting)
+
+    await complete(store, broker, "a", "x" * EVENT_MAX)
+
+    assert len(await waiting) == EVENT_MAX
     assert reads(store) == 1
     assert elapsed_s() == 0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"kind":"ended","runs":[{"namespace":"default","run_id":"a","last_seq":1,"event":{"type":"Later"}}]}',
+        b'{"kind":"ended","runs":[{"namespace":"default","run_id":"a","last_seq":1,"event":7}]}',
+        b'{"kind":"ended","runs":7}',
+        b"nonsense",
+    ],
+)
+async def test_a_reply_that_cannot_be_read_does_no_harm(
+    client: Client, store: Store, broker: Broker, body: bytes
+) -> None:
+    """As of a newer release: whoever waits looks now and then anyway."""
+    await client.listen()
+    handle = await client.start(add, 1, run_id="a")
+    waiting = asyncio.create_task(handle.result())
+    await settled(waiting)
+    queue = client._connection.replies.queue
+    await broker.publish([Publication(message=Message(body=body, message_id="m"), routing_key=queue)])
+    await move(store, "a", ev.ExecutionCompleted(result=ev.Result(ok=2)))
+
+    assert await waiting == 2
 
 
 async def test_a_client_that_listens_says_so_in_the_start(
@@ -71,7 +111,7 @@ async def test_a_client_that_listens_says_so_in_the_start(
     assert (store.calls["append"], reads(store)) == (1, 0)
     await complete(store, broker, "a", 2)
     assert await waiting == 2
-    assert reads(store) == 1
+    assert reads(store) == 0
     assert elapsed_s() == 0
 
 

@@ -47,7 +47,7 @@ class Twins:
         moves = Moves(expected=record.token, token=b"x", base_seq=record.last_seq, events=[ended])
         (answer,) = await self.store.append([Append(run=record.ref, moves=moves)])
         await self.broker.declare(work_topology("default", ["default"]))
-        await self.broker.publish(publications(answer))
+        await self.broker.publish(publications([answer]))
 
 
 def names_of_threads() -> list[str]:

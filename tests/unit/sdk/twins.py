@@ -156,4 +156,4 @@ async def move(store: MemoryStore, run_id: str, *events: ev.Event, **more: Any) 
 async def complete(store: MemoryStore, broker: Broker, run_id: str, result: Any) -> None:
     """End a run as a worker does: commit, then tell who waits."""
     answer = await move(store, run_id, ev.ExecutionCompleted(result=ev.Result(ok=result)))
-    await broker.publish(publications(answer))
+    await broker.publish(publications([answer]))

@@ -83,3 +83,23 @@ async def test_who_leaves_disturbs_nobody(oracle: Oracle) -> None:
     oracle.may_answer.set()
 
     assert [await waiting[0], await waiting[2]] == [0, 4]
+
+
+async def test_who_asks_again_the_moment_it_is_answered_is_answered_again(oracle: Oracle) -> None:
+    """Though all exchanges ended in that very moment: none of them is taken for one that goes on."""
+    gathering = Gathering(oracle.ask)
+
+    async def ask_twice(number: int) -> int:
+        return await gathering.answer(await gathering.answer(number))
+
+    waiting = [asyncio.ensure_future(ask_twice(1))]
+    for number in range(2, EXCHANGES_MAX + 1):
+        await asyncio.sleep(0)
+        waiting.append(asyncio.ensure_future(gathering.answer(number)))
+    await asyncio.sleep(0.01)
+    assert len(oracle.asked) == EXCHANGES_MAX
+
+    oracle.may_answer.set()
+
+    async with asyncio.timeout(5):
+        assert await asyncio.gather(*waiting) == [4, *(2 * number for number in range(2, EXCHANGES_MAX + 1))]

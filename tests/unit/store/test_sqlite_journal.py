@@ -13,7 +13,7 @@ from tidewheel.journal import events as ev
 from tidewheel.store.errors import Unreadable
 from tidewheel.store.sqlite.store import SqliteStore
 
-UPDATE = "UPDATE tidewheel_events SET"
+UPDATE = "UPDATE tidewheel_journal SET"
 CHANGED = "not those that were written"
 
 
@@ -23,7 +23,8 @@ async def run(store: SqliteStore) -> Run:
     await Run(store, "other").start()
     run = Run(store, "r")
     await run.start()
-    await run.move(*[ev.StateSet(key=f"k{number}", value=number) for number in range(1, 4)])
+    for number in range(1, 4):
+        await run.move(ev.StateSet(key=f"k{number}", value=number))
     return run
 
 
@@ -36,11 +37,11 @@ def change(file: Path, sql: str) -> None:
 @pytest.mark.parametrize(
     ("damage", "run_seq", "reason"),
     [
-        (f"{UPDATE} data = CAST(replace(data, 'k2', 'k3') AS BLOB) WHERE run_seq = 2", 2, CHANGED),
-        (f"{UPDATE} data = 'k2' WHERE run_seq = 2", 2, CHANGED),
-        (f"{UPDATE} checksum = 1 WHERE run_seq = 3", 3, CHANGED),
-        ("DELETE FROM tidewheel_events WHERE run_seq = 1", 1, "missing"),
-        ("DELETE FROM tidewheel_events WHERE run_seq = 3", 3, "missing"),
+        (f"{UPDATE} data = CAST(replace(data, 'k2', 'k3') AS BLOB) WHERE first_seq = 2", 2, CHANGED),
+        (f"{UPDATE} data = 'k2' WHERE first_seq = 2", 2, CHANGED),
+        (f"{UPDATE} checksum = 1 WHERE first_seq = 3", 3, CHANGED),
+        ("DELETE FROM tidewheel_journal WHERE first_seq = 1", 1, "missing"),
+        ("DELETE FROM tidewheel_journal WHERE first_seq = 3", 3, "missing"),
     ],
     ids=["flipped", "text", "checksum", "hole", "cut"],
 )
@@ -62,7 +63,9 @@ async def test_an_append_that_has_to_read_a_damaged_row_writes_nothing(
 ) -> None:
     """What landed cannot be told: the moves are not committed, and the run is as it was."""
     await run.tell(signal("a"))
-    change(file, "UPDATE tidewheel_events SET checksum = 1 WHERE type = 'SignalDelivered'")
+    change(
+        file, "UPDATE tidewheel_journal SET checksum = 1 WHERE CAST(data AS TEXT) LIKE '%SignalDelivered%'"
+    )
     before = await run.record()
 
     with pytest.raises(Unreadable):

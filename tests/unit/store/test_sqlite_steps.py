@@ -95,7 +95,7 @@ async def test_steps_of_one_loop_take_turns(run: Run, store: SqliteStore) -> Non
         "COMMIT",
         "ROLLBACK",
         "BEGIN",
-        "DELETE FROM tidewheel_events",
+        "DELETE FROM tidewheel_journal",
         "UPDATE tidewheel_runs SET last_seq = 99",
         "INSERT INTO tidewheel_facts_seen VALUES (x'00', 'a')",
         "DROP TABLE tidewheel_outbox",

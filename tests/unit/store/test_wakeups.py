@@ -78,6 +78,14 @@ def test_the_row_alone_may_tell(changes: dict[str, Any], waker: str) -> None:
     assert wakeups(run, Surroundings()) == own_wakeups(run)
 
 
+def test_the_keeper_looks_after_the_owners_of_runs() -> None:
+    """Whoever has the steps that are in the run's row, once it is dead, or if it was never heard of."""
+    run = a_run(owner="w-1")
+
+    assert [wakeup.waker for wakeup in wakeups(run, Surroundings())] == ["keeper"]
+    assert wakeups(run, Surroundings(alive=["w-1"])) == []
+
+
 @pytest.mark.parametrize(
     ("changes", "around", "wakers"),
     [

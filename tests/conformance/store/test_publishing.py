@@ -1,4 +1,4 @@
-"""The public columns: written from rows, and equal to the fold over the whole journal."""
+"""What the rows of a journal publish, each by itself: the same as the fold over the whole journal."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from tests.conformance.store.driving import NOW, Run, began, done, ends, failed, ok, resumes, signal, task
-from tests.conformance.store.inside import Inside, PublicColumns
+from tests.conformance.store.inside import Inside
 from tidewheel.journal import events as ev
-from tidewheel.journal.public import PublicFold, publish
+from tidewheel.journal.public import PublicEvent, published
 from tidewheel.store.append import Cancelled, ChildStart, Fact, Fate
-from tidewheel.store.publishing import stored
-from tidewheel.store.records import RunRef
+from tidewheel.store.inline_steps import INLINE_MAX
+from tidewheel.store.publishing import public_events
 
 #: Keys that differ, repeat, and read like the paths of steps without a key.
 KEYS = ("charge", "mail", "0", "1", "2", "7")
@@ -90,29 +90,25 @@ class Life:
             await self._run.tell(signal(str(self._chance.random())), Cancelled())
 
 
-def folded(ref: RunRef, entries: list[ev.Entry]) -> list[PublicColumns]:
-    """Return the public columns as the fold over the whole journal has them."""
-    fold = PublicFold.start(ref.run_id, ref.namespace)
-    columns = []
-    for entry in entries:
-        fold, public = publish(fold, entry)
-        if public is None:
-            columns.append(PublicColumns(entry.run_seq, None, None, None))
-            continue
-        key, header = stored(public)
-        columns.append(PublicColumns(entry.run_seq, key, public.prev_seq, header))
-    return columns
+async def told(inside: Inside, run: Run) -> list[PublicEvent]:
+    """Return what the rows of the journal publish, each read by itself."""
+    found: list[PublicEvent] = []
+    entries, record = await run.journal(), await run.record()
+    for row in inside.passages(run.ref):
+        if row.public is not None:
+            found += public_events(record, row.public, entries[row.first_seq : row.last_seq + 1])
+    return found
 
 
 async def check(inside: Inside, run: Run) -> None:
-    """Compare the columns of *run* with the fold, and what the bus is owed with the columns."""
-    columns = inside.public_columns(run.ref)
-    published = [row.run_seq for row in columns if row.public_key is not None]
-    owed = inside.outbox(run.ref)
+    """Compare what the rows of *run* publish with the fold, and what the bus is owed with the rows."""
+    rows = inside.passages(run.ref)
+    record = await run.record()
+    public = await told(inside, run)
 
-    assert columns == folded(run.ref, await run.journal())
-    assert [seq for first, last in owed for seq in published if first <= seq <= last] == published
-    assert {seq for both in owed for seq in both} <= set(published)
+    assert public == published(await run.journal(), *reversed(run.ref))
+    assert inside.outbox(run.ref) == [(row.first_seq, row.last_seq) for row in rows if row.public is not None]
+    assert record.prev_seq == public[-1].run_seq
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -124,6 +120,24 @@ async def test_what_is_written_is_what_the_whole_journal_publishes(inside: Insid
     await Life(run, seed).live(moments=30)
 
     await check(inside, run)
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_where_open_steps_are_kept_changes_nothing(
+    inside: Inside, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the run's row, or all of them in rows of their own: the same is written, and the same published."""
+    written = []
+    for most in (INLINE_MAX, 0):
+        monkeypatch.setattr("tidewheel.store.page.INLINE_MAX", most)
+        run = Run(inside.store, f"r{most}")
+        await run.start()
+        await Life(run, seed).live(moments=30)
+        await check(inside, run)
+        events = [entry.event for entry in await run.journal()]
+        written.append([event for event in events if not isinstance(event, ev.ExecutionStarted)])
+
+    assert written[0] == written[1]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -151,8 +165,7 @@ async def test_a_platform_retry_publishes_no_second_start(inside: Inside, run: R
     await run.tell(began(attempt=2))
     await run.tell(done(attempt=2))
 
-    published = [row.run_seq for row in inside.public_columns(run.ref) if row.public is not None]
-    assert published == [0, 2, 5]
+    assert [event.run_seq for event in await told(inside, run)] == [0, 2, 5]
     assert inside.outbox(run.ref) == [(0, 0), (2, 2), (5, 5)]
     await check(inside, run)
 
@@ -168,7 +181,7 @@ async def test_a_keyed_step_that_repeats_after_continue_as_new_has_its_own_key(
     await run.move(task("1", key="charge"))
     await run.tell(done("1"))
 
-    keys = [row.public_key for row in inside.public_columns(run.ref) if row.public_key is not None]
+    keys = [event.idempotency_key for event in await told(inside, run)]
     assert len(keys) == len(set(keys)) == 5
     await check(inside, run)
 

@@ -1,0 +1,58 @@
+"""One turn of a run, as far as it has come, and what is decided in it without a session."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import msgspec
+
+from tidewheel.journal import events as ev
+from tidewheel.replay.execution import Activation, Execution
+from tidewheel.sdk.app import App
+from tidewheel.store.append import Append, Fact, Moves, Park
+from tidewheel.store.records import RunRef
+from tidewheel.workers import fitting
+from tidewheel.workers.dispatching import Orders
+
+
+class Turn(msgspec.Struct, eq=False):
+    """One activation, as far as it has come."""
+
+    #: What happened here, and what of it is written, together with what is said of others' losses.
+    happened: list[Fact]
+    facts: tuple[Fact, ...]
+    #: When it was begun, by the store's clock.
+    now: dt.datetime
+    activation: Activation | None = None
+    orders: Orders | None = None
+    moves: Moves | None = None
+    park: Park | None = None
+
+
+def pinned(app: App, execution: Execution, events: list[ev.Event], *, is_first: bool) -> list[ev.Event]:
+    """Say by which code the run goes on, where its start does not."""
+    started = execution.history.started
+    if not events or started is None or started.component_digest:
+        return events
+    return fitting.pinned(events, app.workflows[started.workflow], is_first=is_first)
+
+
+def parks(app: App, execution: Execution, activation: Activation | None) -> Park | None:
+    """A run whose code no longer fits may wait for a fixed deploy instead of failing."""
+    if activation is None or activation.violation is None:
+        return None
+    assert execution.history.started is not None
+    definition = app.workflows[execution.history.started.workflow]
+    if definition.on_violation != "park":
+        return None
+    return Park(kind="violation", reason=activation.violation.message)
+
+
+def request_of(turn: Turn, run: RunRef, *, is_owed: bool) -> Append | None:
+    """Return what has to be appended; None if there is nothing to say, and no turn is owed either."""
+    moves = turn.moves
+    assert moves is not None
+    says_something = turn.facts or moves.events or moves.abandoned or moves.wanted or turn.park
+    if not says_something and not is_owed:
+        return None
+    return Append(run=run, facts=turn.facts, moves=moves, mark=turn.park)
