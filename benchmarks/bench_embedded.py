@@ -19,6 +19,7 @@ from pathlib import Path
 from tidewheel import App, Client, Context
 from tidewheel.broker.opening import open_broker
 from tidewheel.store.opening import open_store
+from tidewheel.store.sqlite.store import SqliteStore
 from tidewheel.workers.keeper import Keeper
 from tidewheel.workers.process import running
 from tidewheel.workers.worker import Worker
@@ -130,10 +131,12 @@ async def measure(folder: Path) -> None:
         show("signal of another process to the next step, median", f"{times[50] * 1000:.1f} ms")
         show("the slowest of 100", f"{times[-1] * 1000:.1f} ms")
         await one_run(client, sequence, 5)
-        before, commits = worker.services.writer.appends, worker.services.writer.commits
+        assert isinstance(store, SqliteStore)
+        counters = store.counters
+        before, commits = worker.services.writer.appends, counters.commits
         await one_run(client, sequence, 1000)
         show("appends for 1,000 steps", f"{worker.services.writer.appends - before:,}")
-        show("transactions for 1,000 steps", f"{worker.services.writer.commits - commits:,}")
+        show("transactions for 1,000 steps", f"{counters.commits - commits:,}")
     await broker.close()
     await store.close()
 

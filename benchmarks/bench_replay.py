@@ -107,9 +107,10 @@ def replay(workflow: Callable[..., Any], journal: list[ev.Entry]) -> None:
     run.evict()
 
 
-def decode(stored: list[codec.StoredEvent]) -> list[ev.Entry]:
+def decode(stored: list[bytes]) -> list[ev.Entry]:
     """Read a journal from the bytes a store would hold."""
-    return [ev.Entry(seq, NOW, codec.decode(one)) for seq, one in enumerate(stored)]
+    events = (event for passage in stored for event in codec.decode(passage))
+    return [ev.Entry(seq, NOW, event) for seq, event in enumerate(events)]
 
 
 def spin() -> None:
@@ -171,7 +172,8 @@ def main() -> None:
     options = parser.parse_args()
 
     journal, wide = play(sequential, STEPS), play(gathered, 10_000 // 3)
-    stored = [codec.encode(entry.event) for entry in journal]
+    written = [entry.event for entry in journal]
+    stored = [codec.encode(written[first : first + 5]) for first in range(0, len(written), 5)]
     workloads: list[tuple[str, Callable[[], object], int]] = [
         ("plain Python loop (the machine's speed)", spin, 0),
         ("cold replay, sequential", lambda: replay(sequential, journal), len(journal)),

@@ -73,7 +73,8 @@ def _judged(bench: Bench, workload: Workload, target: Target) -> tuple[str, bool
     value = ours.median(figure.name) if ours else None
     if value is None:
         return None
-    told = f"{workload.name} {figure.unit}: {value:,.{figure.digits}f}"
+    whose = "" if target.ours == "tidewheel" else f" of {target.ours}"
+    told = f"{workload.name} {figure.unit}{whose}: {value:,.{figure.digits}f}"
     if target.of is not None:
         beside = _beside(bench, workload, target, figure)
         if not beside:

@@ -16,8 +16,8 @@ from benchmarks.environments import NotToBeHad
 from benchmarks.systems import Servers, System, driving
 from benchmarks.workload import Measured, Workload
 
-#: How long a measurement waits for others to leave the machine alone.
-QUIET_S_MAX = 5.0
+#: How long a measurement waits for others to leave the machine alone, in a full bench and in a quick one.
+QUIET_S_MAX, QUIET_S_MAX_QUICK = 5.0, 1.0
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ class Bench:
         sizes = workload.quick if self.quick else workload.full
         try:
             with driving(system, servers) as driver:
-                machine.wait_for_quiet(QUIET_S_MAX)
+                machine.wait_for_quiet(QUIET_S_MAX_QUICK if self.quick else QUIET_S_MAX)
                 spin_ms = machine.spin_ms()
                 measured = workload.measure(driver, sizes)
         except NotToBeHad as error:

@@ -59,11 +59,10 @@ def _draw(axis: Any, workload: dict[str, Any], figure: str, title: str) -> None:
     ]
     colors = [OURS if name.startswith("tidewheel") else THEIRS for name in names]
     axis.barh(names, middles, xerr=spread, color=colors, error_kw={"lw": 0.8, "capsize": 2, "ecolor": "#444"})
-    for row, middle in enumerate(middles):
+    for row, (_, middle, values) in enumerate(bars):
         shown = f"{middle:,.0f}" if middle >= 100 else f"{middle:,.2f}"
-        axis.annotate(
-            shown, (middle, row), xytext=(6, 0), textcoords="offset points", va="center", fontsize=8
-        )
+        beside = (max(values), row)
+        axis.annotate(shown, beside, xytext=(6, 0), textcoords="offset points", va="center", fontsize=8)
     axis.set_title(f"{workload['name']}: {title}", loc="left", fontsize=9)
     axis.margins(x=0.12)
     for side in ("top", "right"):

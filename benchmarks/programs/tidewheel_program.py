@@ -12,8 +12,12 @@ from typing import Any
 
 from benchmarks.programs.answering import Figures, Watch, answer, begin, setting
 from tidewheel import App, Client, Context, Handle, current_task
+from tidewheel.journal.events import ExecutionCompleted
+from tidewheel.sdk.program import execution_of
 from tidewheel.store.opening import open_store
+from tidewheel.store.records import RunRef
 from tidewheel.workers.config import EventLoopConfig
+from tidewheel.workers.entropy import SecureEntropy
 from tidewheel.workers.event_loop import loop_factory
 
 #: How long anything may take before it is called broken.
@@ -101,6 +105,7 @@ class Fleet:
         self._place = ["--store", setting("STORE"), "--broker", setting("BROKER")]
         self._keeper = self._start_process("keeper")
         self._workers = [self._start_worker() for _ in range(int(setting("PROCESSES")))]
+        self._last_id = ""
         self._client = self._runner.run(self._connect())
 
     # Orders
@@ -121,6 +126,25 @@ class Fleet:
     def long(self, steps: int) -> Figures:
         """One run."""
         return {"seconds": self._runner.run(self._go(sequence, 1, steps, sum(range(steps))))}
+
+    def replay(self) -> Figures:
+        """Read the journal of the run that was started last, and go through it as a new process would."""
+
+        async def cold() -> Figures:
+            store = await open_store(setting("STORE"))
+            run = RunRef(self._client.namespace, self._last_id)
+            began_s = time.process_time()
+            entries = await store.journal(run) or []
+            execution = execution_of(app.workflow_named(sequence), run.promise, entropy=SecureEntropy())
+            execution.load(entries)
+            execution.replay()
+            cpu_s = time.process_time() - began_s
+            assert isinstance(execution.ending(), ExecutionCompleted)
+            execution.evict()
+            await store.close()
+            return {"events": len(entries), "cpu_s": cpu_s}
+
+        return self._runner.run(cold())
 
     def fan_out(self, tasks: int, *, queued: bool = False) -> Figures:
         """One run that does everything at once."""
@@ -204,7 +228,9 @@ class Fleet:
         return watch.seconds
 
     async def _start(self, workflow: Any, runs: int, argument: Any) -> list[Handle[Any]]:
-        return await asyncio.gather(*(self._client.start(workflow, argument) for _ in range(runs)))
+        handles = await asyncio.gather(*(self._client.start(workflow, argument) for _ in range(runs)))
+        self._last_id = handles[-1].run_id
+        return handles
 
     async def _results(self, handles: list[Handle[Any]]) -> list[Any]:
         return await asyncio.gather(*(handle.result(timeout=PATIENCE_S) for handle in handles))
@@ -222,6 +248,7 @@ def main() -> None:
         fleet.many,
         fleet.latency,
         fleet.long,
+        fleet.replay,
         fleet.fan_out,
         fleet.recover,
         fleet.sleep_long,

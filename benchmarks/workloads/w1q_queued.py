@@ -22,4 +22,5 @@ WORKLOAD = Workload(
     measure=measure,
     full={"runs": 1_000, "steps": 5},
     quick={"runs": 200, "steps": 5},
+    full_only=True,
 )

@@ -36,6 +36,6 @@ WORKLOAD = Workload(
     systems=(TIDEWHEEL, *PEERS),
     measure=measure,
     full={"repeats": 200, "steps": 5},
-    quick={"repeats": 50, "steps": 5},
+    quick={"repeats": 15, "steps": 5},
     targets=(Target("p50_ms", at_most=0.4),),
 )

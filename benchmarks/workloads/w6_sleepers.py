@@ -71,7 +71,7 @@ WORKLOAD = Workload(
     systems=(TIDEWHEEL,),
     measure=measure,
     full={"asleep": 100_000, "settle_s": 5, "watch_s": 20, "woken": 10_000, "woken_after_s": 30},
-    quick={"asleep": 2_000, "settle_s": 2, "watch_s": 5, "woken": 1_000, "woken_after_s": 5},
+    quick={"asleep": 1_000, "settle_s": 1, "watch_s": 3, "woken": 500, "woken_after_s": 4},
     targets=(Target("idle_cpu", at_most=2.0, of=None),),
     rounds_max=1,
 )

@@ -66,7 +66,7 @@ def _fill(database: str, count: int) -> None:
             "SELECT run_key FROM tidewheel_runs WHERE ended_at IS NOT NULL LIMIT 1"
         ).fetchone()
         assert row is not None
-        for table in ("tidewheel_runs", "tidewheel_events"):
+        for table in ("tidewheel_runs", "tidewheel_journal"):
             copy = _copy(connection, table)
             for first in range(0, count, PART):
                 last = min(first + PART, count) - 1
