@@ -111,7 +111,10 @@ class ChildStart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
-    """Begin the run, unless it is there."""
+    """Begin the run, unless it is there.
+
+    ``now`` is the time that its code is shown first, where that was done before the run is there.
+    """
 
     workflow: str
     version: str = ""
@@ -120,6 +123,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     input: list[Any]
     idempotency_key: str | None = None
     admission: Admission = "now"
+    now: dt.datetime | None = None
 
 
 class Moves(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,7 +179,11 @@ Mark: TypeAlias = Park | Unpark | Strike | Await
 
 
 class Append(msgspec.Struct, frozen=True, kw_only=True):
-    """One run's part of a transaction: written together, or not at all."""
+    """One run's part of a transaction: written together, or not at all.
+
+    A *start* with *moves* is a run that somebody has activated before it was there: they are written if it
+    is not there yet, and are stale if it is.
+    """
 
     run: RunRef
     start: Start | None = None

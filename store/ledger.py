@@ -75,7 +75,7 @@ class Ledger:
         """Do what *request* asks, as far as it may be done, and say what became of it."""
         self._answer = Appended(run=request.run, now=self._now)
         if request.start is not None:
-            self._start(request.run, request.start, request.mark)
+            self._start(request.run, request.start, request)
             self._flush()
             return self._answer
         page = self._page(self._rows.run(request.run))
@@ -118,23 +118,35 @@ class Ledger:
 
     # Starting
 
-    def _start(self, ref: RunRef, start: Start, mark: object) -> None:
+    def _start(self, ref: RunRef, start: Start, request: Append) -> None:
+        moves = request.moves
         known = self._rows.run(ref)
         if known is None and start.idempotency_key is not None:
             known = self._rows.run_by_idempotency_key(ref.namespace, start.idempotency_key)
         page = self._page(known)
         if page is None:
-            page = self._open(ref, start)
+            page = self._open(ref, start, is_active=moves is not None)
         else:
             self._answer.existed = True
             self._repeat_hint(page)
             self._answer.mismatch = self._differs(page.run, start)
-        if isinstance(mark, Await):
-            self._await(page, mark)
+        if isinstance(request.mark, Await):
+            self._await(page, request.mark)
+        if moves is not None:
+            self._answer.fate = self._move_first(page, moves)
         self._answer.run = page.run.ref
         self._answer.last_seq = page.run.last_seq
 
-    def _open(self, ref: RunRef, start: Start, parent: RunRecord | None = None) -> Page:
+    def _move_first(self, page: Page, moves: Moves) -> Fate:
+        """Let a run that is started here move on; moves of one that was there rest on another start."""
+        if not self._answer.existed or page.run.token == moves.token:
+            return self._move(page, moves, page.run.last_seq)
+        return Fate.ENDED if page.run.ended else Fate.STALE
+
+    def _open(
+        self, ref: RunRef, start: Start, parent: RunRecord | None = None, *, is_active: bool = False
+    ) -> Page:
+        """Begin a run; unless it *is_active* already, it is owed an activation."""
         run = RunRecord(
             key=self._new_key(),
             namespace=ref.namespace,
@@ -158,12 +170,13 @@ class Ledger:
                 idempotency_key=start.idempotency_key,
                 workflow=start.workflow,
                 version=start.version,
-                now=self._now,
+                now=start.now or self._now,
                 admission=start.admission,
                 run_id=ref.run_id,
             )
         )
-        self._wake(page)
+        if not is_active:
+            self._wake(page)
         return page
 
     def _differs(self, run: RunRecord, start: Start) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Any
 
 from psycopg.adapt import AdaptersMap, Buffer, Dumper
@@ -20,6 +21,8 @@ _LENGTH = struct.Struct("!i")
 _BIGINT = struct.Struct("!iq")
 _NULL = _LENGTH.pack(-1)
 _EMPTY = struct.Struct("!iiI")
+#: The length of an integer, as often as it is asked for.
+_EIGHTS = repeat(8)
 
 
 BYTEA, BIGINT, TEXT = 17, 20, 25
@@ -55,35 +58,45 @@ class BigintArray(bytes):
 
 def byteas(items: Sequence[bytes | None]) -> bytes:
     """Pack an array of bytes or nulls."""
-    if not items:
-        return _NO_BYTEAS
-    length = _LENGTH.pack
-    parts = [_NULL if item is None else length(len(item)) + item for item in items]
-    return _HEADER.pack(1, 1, BYTEA, len(items), 1) + b"".join(parts)
+    return _packed(items, BYTEA) if items else _NO_BYTEAS
 
 
-def texts(items: Sequence[str | bytes | None]) -> bytes:
-    """Pack an array of texts or nulls; a text may come as UTF-8."""
+def texts(items: Sequence[str | None]) -> bytes:
+    """Pack an array of texts or nulls."""
     if not items:
         return _NO_TEXTS
-    length = _LENGTH.pack
-    parts = []
-    for item in items:
-        if item is None:
-            parts.append(_NULL)
-        else:
-            data = item if isinstance(item, bytes) else item.encode()
-            parts += (length(len(data)), data)
-    return _HEADER.pack(1, 1, TEXT, len(items), 1) + b"".join(parts)
+    if None in items:
+        return _packed([None if item is None else item.encode() for item in items], TEXT)
+    return _packed(list(map(str.encode, items)), TEXT)  # type: ignore[arg-type]  # there is no null
+
+
+def utf8_texts(items: Sequence[bytes]) -> bytes:
+    """Pack an array of texts that come as UTF-8."""
+    return _packed(items, TEXT) if items else _NO_TEXTS
 
 
 def bigints(items: Sequence[int | None]) -> bytes:
     """Pack an array of integers or nulls."""
     if not items:
         return _NO_BIGINTS
-    pack = _BIGINT.pack
-    parts = [_NULL if item is None else pack(8, item) for item in items]
-    return _HEADER.pack(1, 1, BIGINT, len(items), 1) + b"".join(parts)
+    header = _HEADER.pack(1, 1, BIGINT, len(items), 1)
+    if None in items:
+        pack = _BIGINT.pack
+        return header + b"".join([_NULL if item is None else pack(8, item) for item in items])
+    return header + b"".join(map(_BIGINT.pack, _EIGHTS, items))
+
+
+def _packed(items: Sequence[bytes | None], kind: int) -> bytes:
+    """Put the length of each before it, without a step of Python for each where there is no null."""
+    count = len(items)
+    parts: list[bytes] = [b""] * (2 * count)
+    if None in items:
+        parts[::2] = [_NULL if item is None else _LENGTH.pack(len(item)) for item in items]
+        parts[1::2] = [item or b"" for item in items]
+    else:
+        parts[::2] = map(_LENGTH.pack, map(len, items))  # type: ignore[arg-type]  # there is no null
+        parts[1::2] = items  # type: ignore[assignment]  # as above
+    return _HEADER.pack(1, 1, kind, count, 1) + b"".join(parts)
 
 
 class _AsItIs(Dumper):

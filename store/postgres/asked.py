@@ -87,6 +87,8 @@ def foresee(batch: Sequence[Append]) -> Asked:
             _foresee_fact(asked, request.run, fact)
         if request.moves is not None:
             _foresee_moves(asked, request.run, request.moves)
+            if request.start is not None:
+                asked.events[request.run] = (0, None)  # if it is there, its input is compared
     return asked
 
 

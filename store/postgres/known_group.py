@@ -16,7 +16,7 @@ import msgspec
 from tidewheel.store.append import Append, Appended
 from tidewheel.store.columns import micros
 from tidewheel.store.passages import checksum
-from tidewheel.store.postgres.arrays import bigints, byteas, texts
+from tidewheel.store.postgres.arrays import bigints, byteas, texts, utf8_texts
 from tidewheel.store.postgres.asked import name_number
 from tidewheel.store.postgres.changes import Changes
 from tidewheel.store.postgres.json_rows import storable
@@ -25,6 +25,7 @@ from tidewheel.store.postgres.remembered_rows import NotRemembered, RememberedRo
 from tidewheel.store.records import Passage, RunRecord, RunRef
 
 _BIGINT: Final = struct.Struct("!q")
+_INTEGER: Final = struct.Struct("!i")
 #: The version of jsonb's binary form.
 _JSONB: Final = b"\x01"
 _YES, _NO = b"\x01", b"\x00"
@@ -86,20 +87,21 @@ class KnownGroup:
         return "write_known", self._arguments(is_own_clock=is_own_clock)
 
     def _arguments(self, *, is_own_clock: bool) -> list[bytes | None]:
-        keys: list[bytes] = []
-        revisions: list[int] = []
         names: list[int] = []
+        revisions: dict[bytes, int] = {}
         for ref, known in self._known.items():
             record = known.rows.record
             if known.rows.is_new:
                 names.append(name_number("run", *ref))
             elif record is not None:
-                keys.append(record.key)
-                revisions.append(known.revision)
+                revisions[record.key] = known.revision
+        moved = self.writes.moved_keys()
+        keys = [*moved, *(revisions.keys() - moved)]
         return [
             bigints(sorted(names)),
             byteas(keys),
-            bigints(revisions),
+            bigints([revisions[key] for key in keys]),
+            _INTEGER.pack(len(moved)),
             _YES if is_own_clock else _NO,
             *self.writes.arguments(),
         ]
@@ -165,6 +167,10 @@ class KnownWrites:
         """All that a run had open goes, before anything new comes."""
         self._cleared.append(key)
 
+    def moved_keys(self) -> dict[bytes, None]:
+        """Return the runs that moved on, in the order in which they are told."""
+        return dict.fromkeys([run.key for run in self._moved])
+
     def one(self, revision: int, *, is_own_clock: bool) -> list[bytes | None] | None:
         """Return the arguments of ``write_one``, if one run moved on and that is all; else None."""
         if len(self._moved) != 1 or self._more or self._cleared or not self.rest.is_empty:
@@ -208,18 +214,17 @@ class KnownWrites:
             byteas([passage.data for passage in passages]),
             bigints([checksum(passage.data) for passage in passages]),
             byteas([passage.public for passage in passages]),
-            *self._moved_arrays(),
+            *self._row_arrays(self._moved + self._started),
             *self._started_arrays(),
             byteas(self._cleared),
             None if self.rest.is_empty else _JSONB + self.rest.as_json(),
         ]
 
-    def _moved_arrays(self) -> list[bytes]:
-        runs = self._moved
+    def _row_arrays(self, runs: Sequence[RunRecord]) -> list[bytes]:
         return [
             texts([run.phase for run in runs]),
             byteas([run.token for run in runs]),
-            texts([_encode(run.inline) for run in runs]),
+            utf8_texts([_encode(run.inline) for run in runs]),
             texts([run.owner for run in runs]),
             texts([_text(run.owner_message) for run in runs]),
             bigints([_micros(run.wake_at) for run in runs]),
@@ -239,8 +244,7 @@ class KnownWrites:
             texts([storable(run.digest) for run in runs]),
             texts([storable(run.queue) for run in runs]),
             texts([run.started_id for run in runs]),
-            texts([_encode(run.reply_to) for run in runs]),
-            bigints([_micros(run.wake_at) for run in runs]),
+            utf8_texts([_encode(run.reply_to) for run in runs]),
         ]
 
 

@@ -14,7 +14,6 @@ from typing import Any, Final, NoReturn, Protocol
 import msgspec
 
 from tidewheel.journal.events import Entry
-from tidewheel.journal.status import Phase
 from tidewheel.store.page import NEAR
 from tidewheel.store.postgres.changes import Changes
 from tidewheel.store.postgres.sketches import sketch_of
@@ -300,37 +299,26 @@ class RememberedRows:
         self._has_more = True
 
 
-#: What is of its own in the row of a run that was started, without anything special.
+#: What is of its own in the row of a run that was started, beside what moves.
 _OWN: Final = frozenset(
     {
         "key", "namespace", "run_id", "workflow", "version", "digest", "queue", "started_id", "reply_to",
-        "wake_at", "created_at", "updated_at",
+        "created_at",
     }
 )  # fmt: skip
 _usual = operator.attrgetter(
-    *(field.name for field in msgspec.structs.fields(RunRecord) if field.name not in _OWN)
+    *(field.name for field in msgspec.structs.fields(RunRecord) if field.name not in _OWN | MOVING)
 )
 
 
 def _is_plain_start(run: RunRecord) -> bool:
     """Tell whether all else of *run* is as the function in the database has it for a new one."""
-    return _usual(run) == _PLAIN_START and run.started_id is not None and run.wake_at is not None
+    return _usual(run) == _PLAIN_START and run.started_id is not None
 
 
 def _plain_start() -> Any:
     then = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-    run = RunRecord(
-        key=b"",
-        namespace="",
-        run_id="",
-        workflow="",
-        queue="",
-        phase=Phase.RUNNING.value,
-        last_seq=0,
-        prev_seq=0,
-        created_at=then,
-        updated_at=then,
-    )
+    run = RunRecord(key=b"", namespace="", run_id="", workflow="", queue="", created_at=then, updated_at=then)
     return _usual(run)
 
 

@@ -18,11 +18,11 @@ from tidewheel.journal.events import Entry
 from tidewheel.store.append import Append, Appended
 from tidewheel.store.columns import micros, moment
 from tidewheel.store.counting import Counters
+from tidewheel.store.gathering import Gathering
 from tidewheel.store.postgres import keeping, reading
 from tidewheel.store.postgres.config import PostgresConfig
 from tidewheel.store.postgres.database import Database
 from tidewheel.store.postgres.faults import is_lost, is_worth_repeating, pause, translated
-from tidewheel.store.postgres.gathering import Gathering
 from tidewheel.store.postgres.memory import Memory
 from tidewheel.store.postgres.sketches import FIRST_REVISION, read_sketch
 from tidewheel.store.postgres.transaction import PostgresTransaction, StepLink

@@ -231,6 +231,8 @@ class Writer:
                 unknown = self._reply_lost(answer)
             else:
                 answers = {}  # asking first finds out what it is, and whom it concerns
+                if not isinstance(answer, psycopg.errors.UniqueViolation):  # a run that is there already
+                    logger.warning("a known write failed, and is made by asking first: %s", answer)
         elif not self._take_in(known, asked_s, answer):
             answers = {}
         rest = [item for place, item in enumerate(group) if place not in answers]

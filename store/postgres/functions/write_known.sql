@@ -8,10 +8,12 @@
 -- When the events happened is for this clock to say; the caller's idea of it, *event_at*, only has to be near.
 --
 -- What nearly every append writes comes as one array per column. *run_keys* are runs of whose journals a passage is
--- written, and have *first_seqs* to *publics*. First come those that moved on: they also have *phases* to *ended_ats*, which
--- are shorter by so much. After them come those that are started, which are told by *started_keys* to *reply_tos*.
--- *cleared_keys* are runs of which nothing stays open. All else is in *written*, as for tidewheel_write_v2, and comes
--- last: what is cleared goes before anything new comes.
+-- written, and have *first_seqs* to *publics*. First come those that moved on, *moved* of them, which are the first of
+-- *known_keys* too; then those that are started, which also have *started_keys* to *reply_tos*. Both have *phases* to
+-- *ended_ats*; what comes after them is written beside that. *cleared_keys* are runs of which nothing stays open. All else
+-- is in *written*, as for tidewheel_write_v2, and comes last: what is cleared goes before anything new comes.
+--
+-- A row that is locked stays where it is, so it is written by its place: its key is looked up once.
 --
 -- Keys are asked for twice, by a join and by ANY: a plan that was made while the tables were small must not go through
 -- all of them later.
@@ -21,12 +23,12 @@
 -- Why it sees what is there: a row that was changed since the statement's snapshot was taken is read again once its
 -- lock is had, so the revision that is looked at is the last one.
 CREATE OR REPLACE FUNCTION tidewheel_write_known_v2(
-    names bigint[], known_keys bytea[], revisions bigint[], own_clock boolean, event_at bigint,
+    names bigint[], known_keys bytea[], revisions bigint[], moved integer, own_clock boolean, event_at bigint,
     run_keys bytea[], first_seqs bigint[], last_seqs bigint[], datas bytea[], checksums bigint[], publics bytea[],
     phases text[], tokens bytea[], inline text[], owners text[], messages text[], wake_ats bigint[], prev_seqs bigint[],
     unkeyed bigint[], ended_ats bigint[],
     started_keys bytea[], namespaces text[], run_ids text[], workflows text[], versions text[], digests text[],
-    queues text[], started_ids text[], reply_tos text[], started_wake_ats bigint[],
+    queues text[], started_ids text[], reply_tos text[],
     cleared_keys bytea[], written jsonb,
     OUT stale boolean, OUT now bigint
 )
@@ -37,6 +39,7 @@ DECLARE
     apart_max CONSTANT bigint := 1000000;
     name bigint;
     happened_at bigint;
+    places tid[];
 BEGIN
     now := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
     happened_at := CASE WHEN own_clock THEN now ELSE event_at END;
@@ -51,9 +54,9 @@ BEGIN
         END IF;
     END LOOP;
     IF cardinality(known_keys) > 0 THEN
-        SELECT count(*) < cardinality(known_keys) INTO stale
-          FROM (SELECT run.revision AS found, known.revision AS known
-                  FROM unnest(known_keys, revisions) AS known(key, revision)
+        SELECT array_agg(locked.place ORDER BY locked.number), count(*) < cardinality(known_keys) INTO places, stale
+          FROM (SELECT run.ctid AS place, known.number, run.revision AS found, known.revision AS known
+                  FROM unnest(known_keys, revisions) WITH ORDINALITY AS known(key, revision, number)
                   JOIN tidewheel_runs AS run ON run.run_key = known.key
                  WHERE run.run_key = ANY (known_keys)
                    FOR UPDATE OF run SKIP LOCKED) AS locked
@@ -62,36 +65,44 @@ BEGIN
             RETURN;
         END IF;
     END IF;
-    IF cardinality(phases) > 0 THEN
+    IF moved > 0 THEN
         UPDATE tidewheel_runs AS run
-           SET phase = moved.phase,
-               last_seq = moved.last_seq,
-               token = moved.token,
-               inline_steps = moved.inline,
-               owner = moved.owner,
-               owner_message = moved.message,
-               wake_at = moved.wake_at,
-               prev_seq = moved.prev_seq,
-               has_unkeyed_steps = moved.unkeyed <> 0,
+           SET phase = new.phase,
+               last_seq = new.last_seq,
+               token = new.token,
+               inline_steps = new.inline,
+               owner = new.owner,
+               owner_message = new.message,
+               wake_at = new.wake_at,
+               prev_seq = new.prev_seq,
+               has_unkeyed_steps = new.unkeyed <> 0,
                updated_at = event_at,
-               ended_at = moved.ended_at,
+               ended_at = new.ended_at,
                revision = run.revision + 1
-          FROM unnest(run_keys, last_seqs, phases, tokens, inline, owners, messages, wake_ats, prev_seqs, unkeyed,
+          FROM unnest(places[:moved], last_seqs, phases, tokens, inline, owners, messages, wake_ats, prev_seqs, unkeyed,
                       ended_ats)
-            AS moved(key, last_seq, phase, token, inline, owner, message, wake_at, prev_seq, unkeyed, ended_at)
-         WHERE run.run_key = moved.key AND run.run_key = ANY (run_keys) AND moved.phase IS NOT NULL;
+            AS new(place, last_seq, phase, token, inline, owner, message, wake_at, prev_seq, unkeyed, ended_at)
+         WHERE run.ctid = new.place;
     END IF;
     IF cardinality(started_keys) > 0 THEN
         INSERT INTO tidewheel_runs
-              (run_key, namespace, run_id, workflow, version, digest, queue, phase, cancelling, paused, last_seq,
-               segment_seq, first_position, token, inline_steps, wake_at, hints, deliveries, prev_seq, started_id,
-               has_unkeyed_steps, has_numeric_keys, has_promises, strikes, reply_to, created_at, updated_at)
-        SELECT key, namespace, run_id, workflow, version, digest, queue, 'Running', false, false, 0,
-               0, 0, '', '[]', wake_at, 0, 0, 0, started_id,
-               false, false, false, 0, reply_to, event_at, event_at
+              (run_key, namespace, run_id, workflow, version, digest, queue, started_id, reply_to,
+               last_seq, phase, token, inline_steps, owner, owner_message,
+               wake_at, prev_seq, has_unkeyed_steps, ended_at,
+               cancelling, paused, segment_seq, first_position, hints, deliveries, has_numeric_keys, has_promises,
+               strikes, created_at, updated_at)
+        SELECT key, namespace, run_id, workflow, version, digest, queue, started_id, reply_to,
+               last_seq, phase, token, new.inline, owner, message,
+               wake_at, prev_seq, new.unkeyed <> 0, ended_at,
+               false, false, 0, 0, 0, 0, false, false,
+               0, event_at, event_at
           FROM unnest(started_keys, namespaces, run_ids, workflows, versions, digests, queues, started_ids, reply_tos,
-                      started_wake_ats)
-            AS run(key, namespace, run_id, workflow, version, digest, queue, started_id, reply_to, wake_at);
+                      last_seqs[moved + 1:], phases[moved + 1:], tokens[moved + 1:], inline[moved + 1:],
+                      owners[moved + 1:], messages[moved + 1:], wake_ats[moved + 1:], prev_seqs[moved + 1:],
+                      unkeyed[moved + 1:], ended_ats[moved + 1:])
+            AS new(key, namespace, run_id, workflow, version, digest, queue, started_id, reply_to,
+                   last_seq, phase, token, inline, owner, message, wake_at, prev_seq, unkeyed, ended_at)
+         WHERE new.key IS NOT NULL;
     END IF;
     IF cardinality(run_keys) > 0 THEN
         INSERT INTO tidewheel_journal (run_key, first_seq, last_seq, at, codec, data, checksum, public)

@@ -23,7 +23,7 @@ SELECT stale, now
 WITH clock AS MATERIALIZED (
     SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now),
 locked AS MATERIALIZED (
-    SELECT run.run_key, CASE WHEN $1::boolean THEN clock.now ELSE $2::bigint END AS happened_at
+    SELECT run.run_key, run.ctid AS place, CASE WHEN $1::boolean THEN clock.now ELSE $2::bigint END AS happened_at
       FROM clock, tidewheel_runs AS run
      WHERE run.run_key = $4::bytea AND run.revision = $3::bigint
        AND (NOT $1::boolean OR abs(clock.now - $2::bigint) <= 1000000)
@@ -43,7 +43,7 @@ moved AS (
            ended_at = $18::bigint,
            revision = $3::bigint + 1
       FROM locked
-     WHERE run.run_key = locked.run_key AND run.run_key = $4::bytea),
+     WHERE run.ctid = locked.place),
 passage AS (
     INSERT INTO tidewheel_journal (run_key, first_seq, last_seq, at, codec, data, checksum, public)
     SELECT run_key, $6::bigint, $5::bigint, happened_at, 'json', $7::bytea, $8::bigint, $9::bytea

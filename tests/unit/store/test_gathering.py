@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tidewheel.store.postgres.gathering import EXCHANGES_MAX, TOGETHER_MAX, Gathering
+from tidewheel.store.gathering import EXCHANGES_MAX, TOGETHER_MAX, Gathering
 
 
 class Oracle:

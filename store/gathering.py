@@ -31,7 +31,7 @@ class Gathering(Generic[Q, A]):
         future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
         self._waiting.append((question, future))
         if len(self._exchanges) < EXCHANGES_MAX:
-            self._exchanges.add(asyncio.create_task(self._exchange(), name="tidewheel-postgres-reader"))
+            self._exchanges.add(asyncio.create_task(self._exchange(), name="tidewheel-gathering"))
         return await future
 
     async def _exchange(self) -> None:
