@@ -192,13 +192,14 @@ def _template(system: System, servers: Servers) -> str:
 # How each is had
 
 
-def _ours(processes: int) -> Callable[[], tuple[str, dict[str, str]]]:
-    return lambda: (sys.executable, {"PROCESSES": str(processes)})
+def _ours(processes: int, door: str = "bus") -> Callable[[], tuple[str, dict[str, str]]]:
+    """*door* is how runs are started: "bus", by messages, or "store", by a client that commits them."""
+    return lambda: (sys.executable, {"PROCESSES": str(processes), "DOOR": door})
 
 
 def _embedded() -> tuple[str, dict[str, str]]:
     store = "sqlite:///{folder}/tidewheel.db"
-    return sys.executable, {"PROCESSES": "1", "STORE": store, "BROKER": "embedded://"}
+    return sys.executable, {"PROCESSES": "1", "STORE": store, "BROKER": "embedded://", "DOOR": "bus"}
 
 
 def _migrate(database: str) -> None:
@@ -229,8 +230,13 @@ def _peer(name: str) -> Callable[[], tuple[str, dict[str, str]]]:
     return lambda: (python_of(name), {})
 
 
-TIDEWHEEL = System("tidewheel", "1 worker process, as it comes", "tidewheel_program", _ours(1), _migrate)
-TWO_WORKERS = System("tidewheel x2", "2 worker processes", "tidewheel_program", _ours(2), _migrate)
+TIDEWHEEL = System("tidewheel", "1 worker process, start messages", "tidewheel_program", _ours(1), _migrate)
+TWO_WORKERS = System(
+    "tidewheel x2", "2 worker processes, start messages", "tidewheel_program", _ours(2), _migrate
+)
+BY_CLIENT = System(
+    "tidewheel, client.start", "1 worker process", "tidewheel_program", _ours(1, "store"), _migrate
+)
 EMBEDDED = System("tidewheel on SQLite", "1 worker process, as it comes", "tidewheel_program", _embedded)
 LIMITS = System("limits", "what the servers and drivers can do", "limits_program", _ours(0))
 
@@ -261,4 +267,6 @@ SWITCHED = tuple(
         "small prefetch": {"TIDEWHEEL_PREFETCH": "10"},
     }.items()
 )
-SYSTEMS = {system.name: system for system in (TIDEWHEEL, TWO_WORKERS, EMBEDDED, LIMITS, *SWITCHED, *PEERS)}
+SYSTEMS = {
+    system.name: system for system in (TIDEWHEEL, TWO_WORKERS, BY_CLIENT, EMBEDDED, LIMITS, *SWITCHED, *PEERS)
+}

@@ -13,6 +13,9 @@ import msgspec
 
 #: How often a message may be delivered before it becomes a dead letter.
 DELIVERY_LIMIT = 3
+#: The exchange that takes commands from anybody, the queue that keeps them for the workers, and their keys.
+COMMANDS = "tidewheel.commands"
+COMMAND_KEYS = ("start", "signal", "cancel")
 #: A hint in a worker's own queue goes back to the shared queue after this long.
 STICKY_TTL_S = 5.0
 
@@ -110,6 +113,19 @@ def work_topology(namespace: str, queues: Iterable[str]) -> Topology:
     )
     dead = [Queue(name=dead_letter_queue(name)) for name in names]
     return Topology(queues=(*work, *dead, *alone, Queue(name=poison_queue(namespace))))
+
+
+def commands_topology() -> Topology:
+    """What takes commands of all namespaces; those that cannot be followed are kept for people."""
+    dead = dead_letter_queue(COMMANDS)
+    return Topology(
+        exchanges=(Exchange(COMMANDS),),
+        queues=(
+            Queue(name=COMMANDS, delivery_limit=DELIVERY_LIMIT, dead_letter_queue=dead),
+            Queue(name=dead),
+        ),
+        bindings=tuple(Binding(COMMANDS, COMMANDS, key) for key in COMMAND_KEYS),
+    )
 
 
 def sticky_topology(namespace: str, worker: str, fallback: str) -> Topology:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
+from tidewheel.broker.commands import StartCommand
 from tidewheel.broker.opening import BrokerOpener, open_broker
 from tidewheel.broker.protocol import Broker
 from tidewheel.journal.ids import check_name, check_run_id
@@ -21,7 +22,7 @@ from tidewheel.sdk.door import check_any_run_id, check_page_size, check_status
 from tidewheel.sdk.handle import Handle
 from tidewheel.sdk.limits import Limits
 from tidewheel.sdk.settings import ConnectionSettings
-from tidewheel.sdk.starting import start_of
+from tidewheel.sdk.starting import DEFAULT_QUEUE, start_of
 from tidewheel.sdk.store_settings import PostgresSettings
 from tidewheel.store.append import Append, Await
 from tidewheel.store.opening import open_store
@@ -167,6 +168,38 @@ class Client:
             mismatch=answer.mismatch,
             is_awaited=mark is not None,
         )
+
+    async def publish_start(
+        self,
+        workflow: str | Callable[..., Any],
+        *args: Any,
+        run_id: str | None = None,
+        queue: str | None = None,
+    ) -> Handle[Any]:
+        """Start a run by a message: it is there once a worker has taken that.
+
+        Cheaper than ``start``, since whoever takes the message writes the start together with the run's
+        first steps; nothing is lost, since the broker keeps it until then. Raises ``InvalidRequest``, and
+        ``BrokerUnavailable`` where the broker did not say that it has the message: with the same *run_id*
+        it can be sent again.
+        """
+        self._connection.check_usable()
+        start, returns = start_of(
+            workflow, args, idempotency_key=None, queue=queue, limits=self._connection.limits
+        )
+        chosen = self._connection.free_run_id(start.workflow) if run_id is None else check_run_id(run_id)
+        replies = self._connection.replies
+        is_awaited = replies.is_listening
+        command = StartCommand(
+            workflow=start.workflow,
+            input=start.input,
+            run_id=chosen,
+            queue=None if start.queue == DEFAULT_QUEUE else start.queue,
+            namespace=self.namespace,
+            reply_to=replies.queue if is_awaited else None,
+        )
+        await self._connection.command(command)
+        return Handle(self._connection, chosen, returns=returns, is_awaited=is_awaited, is_published=True)
 
     def handle(self, run_id: str) -> Handle[Any]:
         """Return a handle of a run, or of a child run such as ``order-42:1``; nothing is read yet."""

@@ -14,16 +14,18 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from tidewheel.broker.commands import Command, publication_of_command
 from tidewheel.broker.errors import Unroutable
-from tidewheel.broker.message import address
+from tidewheel.broker.message import Publication, address
 from tidewheel.broker.protocol import Broker
-from tidewheel.broker.topology import is_for_a_client, work_topology
+from tidewheel.broker.topology import commands_topology, is_for_a_client, work_topology
 from tidewheel.journal.errors import InvalidRequest, TidewheelError
 from tidewheel.sdk.hinting import publications
 from tidewheel.sdk.limits import Limits
 from tidewheel.sdk.replies import Replies
 from tidewheel.store.append import Append, Appended
 from tidewheel.store.errors import CommitUnknown, StoreUnavailable
+from tidewheel.store.gathering import Gathering
 from tidewheel.store.protocol import Store
 from tidewheel.store.records import RunRef
 
@@ -93,6 +95,7 @@ class Connection:
         #: The group that is published next, if there is one, and the tasks of all that are under way.
         self._gathering: _Group | None = None
         self._publishing: set[asyncio.Task[None]] = set()
+        self._commands = Gathering(self._publish_commands)
         self._closed = False
 
     def token(self) -> str:
@@ -127,6 +130,20 @@ class Connection:
         if answer.hints or answer.ended:
             await self._hint(answer)
         return answer
+
+    async def command(self, command: Command) -> None:
+        """Return when the broker has taken *command*; else raise ``BrokerUnavailable``."""
+        self.check_usable()
+        await self._commands.answer(publication_of_command(command, self.token()))
+
+    async def _publish_commands(self, commands: Sequence[Publication]) -> Sequence[None]:
+        """Publish commands that were given together; where nobody has declared what takes them, do that."""
+        try:
+            await self.broker.publish(commands)
+        except Unroutable:
+            await self.broker.declare(commands_topology())
+            await self.broker.publish(commands)
+        return [None] * len(commands)
 
     async def close(self) -> None:
         """Stop listening for replies; who waits for a hint goes on without. May be called twice."""

@@ -33,9 +33,19 @@ class Ending:
     """The end of one run, for as long as somebody waits for it."""
 
     def __init__(
-        self, connection: Connection, run: RunRef, *, is_awaited: bool, is_new: bool = False
+        self,
+        connection: Connection,
+        run: RunRef,
+        *,
+        is_awaited: bool,
+        is_new: bool = False,
+        is_published: bool = False,
     ) -> None:
-        """*is_awaited*: the store knows that this client waits. *is_new*: it knew so from the run's start."""
+        """*is_awaited*: the store knows that this client waits. *is_new*: it knew so from the run's start.
+
+        *is_published*: that was asked for by a message, and the run is there once it was followed.
+        """
+        self._is_published = is_published
         self._connection = connection
         self._run = run
         self._is_awaited = is_awaited
@@ -108,14 +118,16 @@ class Ending:
             return await self._find()
         answer = await self._connection.append(Append(run=self._run, mark=Await(reply_to=replies.queue)))
         if answer.last_seq < 0:
-            raise not_found(self._run)
+            self._expect_it_later()
+            return None
         self._is_awaited = True
         return await self._read(answer.last_seq) if answer.ended else None
 
     async def _find(self) -> ev.Event | None:
         before, record = self._seen, await self._connection.store.find(self._run)
         if record is None:
-            raise not_found(self._run)
+            self._expect_it_later()
+            return None
         self._seen = record
         if record.ended:
             return await self._read(record.last_seq)
@@ -127,6 +139,12 @@ class Ending:
                 record.parked_reason,
             )
         return None
+
+    def _expect_it_later(self) -> None:
+        """The run is not there: a command for it may be on its way."""
+        if not self._is_published:
+            raise not_found(self._run)
+        logger.info("run %s is not there yet: no worker has followed the command for it", self._run.run_id)
 
     async def _read(self, last_seq: int) -> ev.Event:
         """Return the event that ended the run: nothing follows it."""

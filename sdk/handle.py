@@ -38,15 +38,19 @@ class Handle(Generic[R]):
         existed: bool = False,
         mismatch: bool = False,
         is_awaited: bool = False,
+        is_published: bool = False,
     ) -> None:
         """Look at the run *run_id*, whose result is of the type *returns*.
 
-        *is_awaited*: the store was told already that this client wants to know when it ends.
+        *is_awaited*: the store was told already that this client wants to know when it ends. *is_published*:
+        it was started by a message, and may not be there yet.
         """
         self._connection = connection
         self._ref = connection.ref(run_id)
         self._returns = returns
-        self._ending = Ending(connection, self._ref, is_awaited=is_awaited, is_new=not existed)
+        self._ending = Ending(
+            connection, self._ref, is_awaited=is_awaited, is_new=not existed, is_published=is_published
+        )
         #: The run was there already; also where the store's first answer to this very start was lost.
         self.existed = existed
         #: The run was there already, and was started with another workflow or input.

@@ -17,7 +17,7 @@ from tidewheel.sdk.definitions import WorkflowDefinition
 from tidewheel.sdk.digest import DIGEST_SHOWN
 from tidewheel.store.append import Park
 from tidewheel.store.protocol import Loaded
-from tidewheel.store.records import RunRecord, StepRecord, WorkerRecord
+from tidewheel.store.records import RunRecord, RunRef, StepRecord, WorkerRecord
 from tidewheel.workers.lifeline import is_gone
 from tidewheel.workers.services import Services
 
@@ -48,6 +48,14 @@ def misfit(app: App, run: RunRecord) -> Park | None:
         )
         return Park(kind="needs_version", reason=reason)
     return None
+
+
+def sketched(services: Services, ref: RunRef, sketch: bytes) -> Loaded | None:
+    """Return the run as the hint for its start has it, if it is for this worker; else it is loaded."""
+    loaded = services.store.sketched(sketch)
+    if loaded is None or loaded.run.ref != ref or loaded.run.queue not in services.config.queues:
+        return None
+    return loaded if misfit(services.app, loaded.run) is None else None
 
 
 async def pass_on(services: Services, loaded: Loaded) -> bool:

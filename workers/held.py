@@ -30,7 +30,7 @@ class Held:
     def message_id(self) -> str | None:
         """The first one's message, if there is one."""
         for delivery in self._limits:
-            return delivery.message.message_id
+            return delivery.message.message_id or None
         return None
 
     def add(self, delivery: Delivery) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import datetime as dt
 import logging
 from collections import deque
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,6 +97,11 @@ class Services:
         while self._done_with:
             await self.settle(self._done_with[0].acknowledge())
             self._done_with.popleft()
+
+    async def release(self, deliveries: Iterable[Delivery]) -> None:
+        """Give deliveries back, for others to take."""
+        for delivery in deliveries:
+            await self.settle(delivery.release())
 
     async def settle(self, saying: Awaitable[None]) -> None:
         """Say what becomes of a delivery. If the broker does not hear it, it delivers again: harmless."""

@@ -5,9 +5,8 @@ together with what happened here, take its moves, append facts and moves togethe
 the commit allows. When there is nothing left to do the deliveries are acknowledged. In the normal
 case a sequential step costs one commit: its result and the code's next moves.
 
-A turn waits for what others wrote, if it has to be loaded, and for the store's answer. Everything here may be
-lost at any moment: what counts is in the store. The code's memory is dropped (``_forget``) after any append
-that is not known to be committed.
+A turn waits for what has to be loaded, and for the store's answer. Everything here may be lost at any moment.
+The code's memory is dropped (``_forget``) after any append that is not known to be committed.
 """
 
 from __future__ import annotations
@@ -45,8 +44,9 @@ from tidewheel.workers.dispatching import give_orders
 from tidewheel.workers.held import Held
 from tidewheel.workers.inline import InlineSteps
 from tidewheel.workers.near_timers import NearTimers
+from tidewheel.workers.opening import Opening
 from tidewheel.workers.services import Services
-from tidewheel.workers.turn import Turn, parks, pinned, request_of
+from tidewheel.workers.turn import Turn, parks, pinned, request_of, settle
 
 logger = logging.getLogger("tidewheel.workers")
 
@@ -66,11 +66,12 @@ class Session:
         self.run = run
         self._services = services
         self._on_idle = on_idle
+        #: The run's code; cold where it was made anew, and has not moved yet.
         self._execution: Execution | None = None
-        #: The execution was made anew, and has not moved yet.
         self._is_cold = True
-        #: The run as its start left it, if a hint says so and nothing else is known.
+        #: The run as its start left it, if a hint says so and nothing else is known; or how to start it.
         self._sketch = b""
+        self._opening: Opening | None = None
         #: The queue of the run's workers, once it was read.
         self._queue: str | None = None
         self._token = b""
@@ -79,8 +80,7 @@ class Session:
         self._abandoned: set[str] = set()
         #: Why there is something to do: facts to append, others' facts to load, facts to show.
         self._facts: list[Fact] = []
-        self._must_load = False
-        self._must_show = False
+        self._must_load = self._must_show = False
         self._is_owed_a_turn = False
         self._is_over = False
         self._stale = 0
@@ -103,6 +103,11 @@ class Session:
         if sketch and not self._is_turning and self._execution is None and not delivery.earlier_deliveries:
             self._sketch = sketch
         self._happened(None)
+
+    def open(self, delivery: Delivery, opening: Opening) -> None:
+        """Take a command to start the run, of which nothing is known here."""
+        self._opening = opening
+        self.deliver(delivery)
 
     def is_idle(self) -> bool:
         """Tell whether nothing is under way here; what is kept in memory can be dropped."""
@@ -138,8 +143,7 @@ class Session:
         if facts:
             await self._services.append(Append(run=self.run, facts=tuple(facts)))
         self.drop()
-        for delivery in held:
-            await self._services.settle(delivery.release())
+        await self._services.release(held)
 
     def drop(self) -> None:
         """Forget everything. What was under way here is taken up again by whoever is woken."""
@@ -147,6 +151,7 @@ class Session:
         self._steps.stop()
         self._timers.disarm_all()
         self._facts, self._must_load, self._must_show = [], False, False
+        self._opening = None
 
     # The loop
 
@@ -172,9 +177,9 @@ class Session:
         if not self._has_work():
             self._rest()
         elif self._execution is None or self._must_load:
-            sketched = self._sketched() if self._sketch else None
-            if sketched is not None:
-                self._begin_turn(sketched, now)
+            at_hand = self._at_hand(now)
+            if at_hand is not None:
+                self._begin_turn(at_hand, now)
             else:
                 self._await(self._load_and_turn())
         else:
@@ -203,7 +208,7 @@ class Session:
             turn = Turn(happened, self._facts_of_turn(happened, loaded), now)
             self._show(loaded, turn)
             self._move(turn)
-            request = request_of(turn, self.run, is_owed=self._is_owed_a_turn)
+            request = request_of(turn, self.run, self._opening, is_owed=self._is_owed_a_turn)
         except Exception as problem:  # noqa: BLE001 - whatever it is, it is this run's alone
             self._facts = [*happened, *self._facts]
             self._turn_failed(problem)
@@ -224,6 +229,7 @@ class Session:
             self._turn_failed(answer)
             return
         self._pause_s = self._services.config.pause_s
+        self._opening = None
         if answer.hints:  # not to this run: it is being driven
             answer.hints = [hint for hint in answer.hints if hint.run != self.run or hint.path is not None]
         self._services.follow_up(answer)
@@ -231,8 +237,8 @@ class Session:
             self._carry_out(turn, answer)
         except Exception as problem:  # noqa: BLE001 - as above
             self._turn_failed(problem)
-            return
-        self._turn_ended()
+        else:
+            self._turn_ended()
 
     def _turn_ended(self) -> None:
         """Take the next turn if there is something to do, else let go of the deliveries."""
@@ -277,15 +283,16 @@ class Session:
 
     # Load
 
-    def _sketched(self) -> Loaded | None:
-        """Return the run as the hint for its start has it, if it is for us; else it is loaded."""
-        loaded, self._sketch = self._services.store.sketched(self._sketch), b""
-        if loaded is None or loaded.run.ref != self.run:
+    def _at_hand(self, now: dt.datetime) -> Loaded | None:
+        """Return the run as whoever asks for a turn has it; None if it has to be loaded."""
+        if self._opening is not None:
+            self._queue, self._must_load = self._opening.start.queue, False
+            return self._opening.loaded(self.run, now)
+        if not self._sketch:
             return None
-        queue = loaded.run.queue
-        if queue not in self._services.config.queues or fitting.misfit(self._services.app, loaded.run):
-            return None
-        self._queue, self._must_load = queue, False
+        loaded, self._sketch = fitting.sketched(self._services, self.run, self._sketch), b""
+        if loaded is not None:
+            self._queue, self._must_load = loaded.run.queue, False
         return loaded
 
     async def _load(self) -> Loaded | None:
@@ -377,13 +384,8 @@ class Session:
             self._is_owed_a_turn = loaded.run.wake_at is not None
             self._timers.arm(loaded.timers)
         assert self._execution is not None
-        history, seq = self._execution.history, self._seq
-        for fact in turn.facts:
-            seq += 1
-            if isinstance(fact, Completed):
-                history.settle(fact.path, fact.result, ev.InvokeCompleted, seq)
-            elif isinstance(fact, Fired):
-                history.settle(fact.path, ev.NOTHING, ev.TimerFired, seq)
+        if turn.facts:
+            settle(self._execution.history, turn.facts, self._seq)
 
     def _begin(self, loaded: Loaded) -> Execution:
         definition = self._services.app.workflows[loaded.run.workflow]
@@ -478,8 +480,7 @@ class Session:
     def _count_stale(self) -> None:
         self._stale += 1
         if self._stale >= STALE_MAX:
-            message = f"the fence of run {self.run.run_id} was gone {STALE_MAX} times in a row"
-            raise RuntimeError(message)
+            raise RuntimeError(f"the fence of run {self.run.run_id} was gone {STALE_MAX} times in a row")
 
     def _forget(self) -> None:
         """Drop the code's memory: it may know what was not committed."""
@@ -491,8 +492,7 @@ class Session:
         self.drop()
         await asyncio.sleep(self._services.config.pause_s)
         held = self._held.take()
-        for delivery in held:
-            await self._services.settle(delivery.release())
+        await self._services.release(held)
         if not held and self._queue is not None:
             # Nobody else comes back to what was dropped: its owner, this worker, is alive.
             self._services.postman.send([publication_of(Hint(run=self.run, queue=self._queue))])

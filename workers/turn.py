@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterable
 
 import msgspec
 
 from tidewheel.journal import events as ev
 from tidewheel.replay.execution import Activation, Execution
+from tidewheel.replay.history import History
 from tidewheel.sdk.app import App
-from tidewheel.store.append import Append, Fact, Moves, Park
+from tidewheel.store.append import Append, Completed, Fact, Fired, Moves, Park
 from tidewheel.store.records import RunRef
 from tidewheel.workers import fitting
 from tidewheel.workers.dispatching import Orders
+from tidewheel.workers.opening import Opening
 
 
 class Turn(msgspec.Struct, eq=False):
@@ -27,6 +30,16 @@ class Turn(msgspec.Struct, eq=False):
     orders: Orders | None = None
     moves: Moves | None = None
     park: Park | None = None
+
+
+def settle(history: History, facts: Iterable[Fact], seq: int) -> None:
+    """Let *facts* be in *history*, after event *seq*, as if they were committed."""
+    for fact in facts:
+        seq += 1
+        if isinstance(fact, Completed):
+            history.settle(fact.path, fact.result, ev.InvokeCompleted, seq)
+        elif isinstance(fact, Fired):
+            history.settle(fact.path, ev.NOTHING, ev.TimerFired, seq)
 
 
 def pinned(app: App, execution: Execution, events: list[ev.Event], *, is_first: bool) -> list[ev.Event]:
@@ -48,10 +61,15 @@ def parks(app: App, execution: Execution, activation: Activation | None) -> Park
     return Park(kind="violation", reason=activation.violation.message)
 
 
-def request_of(turn: Turn, run: RunRef, *, is_owed: bool) -> Append | None:
-    """Return what has to be appended; None if there is nothing to say, and no turn is owed either."""
+def request_of(turn: Turn, run: RunRef, opening: Opening | None, *, is_owed: bool) -> Append | None:
+    """Return what has to be appended; None if there is nothing to say, and no turn is owed either.
+
+    With an *opening* that is the start too, or alone where the first turn is not to be kept.
+    """
     moves = turn.moves
     assert moves is not None
+    if opening is not None:
+        return opening.request(run, turn.now, moves if moves.events and turn.park is None else None)
     says_something = turn.facts or moves.events or moves.abandoned or moves.wanted or turn.park
     if not says_something and not is_owed:
         return None

@@ -16,7 +16,9 @@ from typing import Any
 from tidewheel.broker.errors import PoisonMessage
 from tidewheel.broker.protocol import Broker, Delivery
 from tidewheel.broker.topology import (
+    COMMANDS,
     alone_queue,
+    commands_topology,
     sticky_queue,
     sticky_topology,
     work_queue,
@@ -29,6 +31,7 @@ from tidewheel.sdk.limits import Limits
 from tidewheel.store.protocol import Store
 from tidewheel.store.records import RunRef
 from tidewheel.workers.clock import StoreClock
+from tidewheel.workers.commands import Commands
 from tidewheel.workers.config import WorkerConfig
 from tidewheel.workers.entropy import SecureEntropy
 from tidewheel.workers.lanes import capacity
@@ -105,6 +108,7 @@ class Worker:
         self._lifeline = Lifeline(store, app, self.config, worker_id=self.worker_id, namespace=namespace)
         self._sessions: OrderedDict[RunRef, Session] = OrderedDict()
         self._queued: dict[QueuedStep, asyncio.Task[None]] = {}
+        self._commands = Commands(self.services, self._session)
         self._drained = asyncio.Event()
         #: Open unless a run is being tried alone.
         self._gate = asyncio.Event()
@@ -133,7 +137,7 @@ class Worker:
             threads=self.config.threads,
             processes=self.config.task_processes_max,
         )
-        consumed = dict.fromkeys(work, min(self.config.prefetch, room))
+        consumed = dict.fromkeys([*work, COMMANDS], min(self.config.prefetch, room))
         consumed[sticky_queue(self.worker_id)] = self.config.prefetch
         consumed |= dict.fromkeys(map(alone_queue, work), 1)
         self._to_hear = frozenset(consumed)
@@ -195,6 +199,7 @@ class Worker:
         namespace, queues = self.services.namespace, self.config.queues
         await self.services.broker.declare(work_topology(namespace, queues))
         await self.services.broker.declare(sticky_topology(namespace, self.worker_id, queues[0]))
+        await self.services.broker.declare(commands_topology())
 
     # Consuming
 
@@ -253,6 +258,9 @@ class Worker:
 
     async def _take(self, delivery: Delivery) -> None:
         """Begin with one work item; it goes on next to the others."""
+        if delivery.queue == COMMANDS:
+            await self._commands.take(delivery)
+            return
         try:
             item = read_item(delivery.message)
             if isinstance(item, RunsEnded):

@@ -228,7 +228,8 @@ class Fleet:
         return watch.seconds
 
     async def _start(self, workflow: Any, runs: int, argument: Any) -> list[Handle[Any]]:
-        handles = await asyncio.gather(*(self._client.start(workflow, argument) for _ in range(runs)))
+        door = self._client.publish_start if setting("DOOR") == "bus" else self._client.start
+        handles = await asyncio.gather(*(door(workflow, argument) for _ in range(runs)))
         self._last_id = handles[-1].run_id
         return handles
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from benchmarks.systems import PEERS, TIDEWHEEL, TWO_WORKERS, Driver
+from benchmarks.systems import BY_CLIENT, PEERS, TIDEWHEEL, TWO_WORKERS, Driver
 from benchmarks.workload import Figure, Measured, Target, Workload
 
 
@@ -32,7 +32,7 @@ WORKLOAD = Workload(
     name="W1",
     title="throughput: 1,000 runs of 5 steps",
     figures=FIGURES,
-    systems=(TIDEWHEEL, TWO_WORKERS, *PEERS),
+    systems=(TIDEWHEEL, TWO_WORKERS, BY_CLIENT, *PEERS),
     measure=measure,
     full={"runs": 1_000, "steps": 5},
     quick={"runs": 100, "steps": 5},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from benchmarks.systems import PEERS, TIDEWHEEL, Driver
+from benchmarks.systems import BY_CLIENT, PEERS, TIDEWHEEL, Driver
 from benchmarks.workload import Figure, Measured, Target, Workload, percentile
 
 
@@ -33,7 +33,7 @@ WORKLOAD = Workload(
     name="W2",
     title="latency: one run of 5 steps at a time",
     figures=FIGURES,
-    systems=(TIDEWHEEL, *PEERS),
+    systems=(TIDEWHEEL, BY_CLIENT, *PEERS),
     measure=measure,
     full={"repeats": 200, "steps": 5},
     quick={"repeats": 15, "steps": 5},
