@@ -25,12 +25,12 @@ from tidewheel.store.columns import micros
 from tidewheel.store.counting import Counters
 from tidewheel.store.inline_steps import inline_steps
 from tidewheel.store.ledger import Ledger
-from tidewheel.store.page import HINT_GRACE, put_off
+from tidewheel.store.page import put_off
 from tidewheel.store.passages import checksum, entries_of
 from tidewheel.store.protocol import Answered, Due, DueStep, DueTimer, Loaded, LoadedStep, RunFilter
 from tidewheel.store.records import Passage, RunRecord, RunRef, StepRecord, TimerRecord, WorkerRecord
 from tidewheel.store.submitting import GroupCommit
-from tidewheel.store.waiting import backoff, time_ordered_key
+from tidewheel.store.waiting import backoff, later, time_ordered_key
 
 
 class MemoryRows:
@@ -331,9 +331,18 @@ class MemoryStore:
     def _claim_timers(self, run: RunRecord, due: Due, limit: int) -> None:
         for timer in list(self.rows.open_timers[run.key].values()):
             if timer.due_at <= due.now and len(due.timers) < limit:
-                later = due.now + HINT_GRACE
-                self.rows.put_timer(run.key, msgspec.structs.replace(timer, due_at=later))
-                due.timers.append(DueTimer(run.ref, timer.path))
+                due_at = later(timer.fire_at, due.now)
+                self.rows.put_timer(run.key, msgspec.structs.replace(timer, due_at=due_at))
+                due.timers.append(
+                    DueTimer(
+                        run=run.ref,
+                        path=timer.path,
+                        fire_at=timer.fire_at,
+                        queue=run.queue,
+                        alone=run.strikes > 0,
+                        is_parked=run.parked is not None,
+                    )
+                )
 
     def _claim_steps(self, run: RunRecord, due: Due, limit: int) -> None:
         for step in self.rows.steps(run.key):

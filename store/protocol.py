@@ -16,6 +16,7 @@ import msgspec
 
 from tidewheel.journal.events import Entry, InvokeScheduled
 from tidewheel.store.append import Append, Appended, Hint
+from tidewheel.store.columns import moment
 from tidewheel.store.records import RunRecord, RunRef, StepRecord, TimerRecord, WorkerRecord
 
 #: Takes what became of an append, or why nobody knows that.
@@ -45,11 +46,31 @@ class LoadedStep(msgspec.Struct, kw_only=True):
     now: dt.datetime
 
 
-class DueTimer(msgspec.Struct, frozen=True):
-    """A timer that has to be fired."""
+class DueTimer(msgspec.Struct, frozen=True, kw_only=True):
+    """A timer that nobody has fired, and where the workers of its run are.
+
+    A parked run is nobody's. ``alone`` is as in ``Hint``.
+    """
 
     run: RunRef
     path: str
+    fire_at: dt.datetime
+    queue: str
+    alone: bool = False
+    is_parked: bool = False
+
+
+def due_timer(row: Sequence[Any]) -> DueTimer:
+    """Return the timer that a row tells of."""
+    path, fire_at, namespace, run_id, queue, alone, is_parked = row
+    return DueTimer(
+        run=RunRef(namespace, run_id),
+        path=path,
+        fire_at=moment(fire_at),
+        queue=queue,
+        alone=bool(alone),
+        is_parked=bool(is_parked),
+    )
 
 
 class DueStep(msgspec.Struct, frozen=True, kw_only=True):

@@ -122,6 +122,15 @@ class KeeperConfig(Settings, frozen=True, kw_only=True):
     batch: Annotated[
         int, Key("TIDEWHEEL_KEEPER_BATCH", "Things of each kind it takes at a time.", least=1, most=10_000)
     ] = 500
+    fires_after_s: Annotated[
+        float,
+        Key(
+            "TIDEWHEEL_KEEPER_FIRES_AFTER",
+            "Workers are told of a timer that is due; if it was not fired so much later, the keeper does it.",
+            Unit.SECONDS,
+            least=0.0,
+        ),
+    ] = 10.0
     strikes: Annotated[
         int,
         Key(

@@ -1,8 +1,9 @@
 """The keeper: wakes what sleeps and was forgotten. Any number of processes may hold this role.
 
 Whatever is due is claimed in the store, a little at a time; a keeper that dies with a claim leaves it
-to be due again soon. Nothing here is needed for a result to be right, only for it to come: it
-fires timers nobody fired, repeats lost hints, gives up dead workers, ends steps that are overdue.
+to be due again soon. Nothing here is needed for a result to be right, only for it to come: it tells
+workers of timers that are due, fires those that nobody fired, repeats lost hints, gives up dead workers,
+ends steps that are overdue.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tidewheel.sdk.hinting import publication_of, publications
 from tidewheel.store.append import Append, Fired, Hint
 from tidewheel.store.errors import CommitUnknown, StoreUnavailable
 from tidewheel.store.protocol import Due, DueStep, DueTimer, Store
+from tidewheel.store.records import RunRef
 from tidewheel.workers.config import DEFAULT_QUEUE, KeeperConfig
 from tidewheel.workers.dead_letters import DeadLetters
 from tidewheel.workers.departed import Departed
@@ -121,7 +123,7 @@ class Keeper:
 
     async def see_to(self, due: Due) -> None:
         """Do what was claimed."""
-        await self._fire(due.timers)
+        await self._see_to_timers(due.timers, due.now)
         await self._hint(due.hints)
         for start in range(0, len(due.steps), LOOKS_MAX):
             # Together, so that their appends share a transaction: a dead worker leaves many at once.
@@ -134,6 +136,23 @@ class Keeper:
 
     async def _hint(self, hints: Sequence[Hint]) -> None:
         await self._publish([publication_of(hint) for hint in await self._without_backlog(hints)])
+
+    async def _see_to_timers(self, timers: Sequence[DueTimer], now: dt.datetime) -> None:
+        """Have timers fired by the workers of their runs, who write that with what comes of it."""
+        overdue: list[DueTimer] = []
+        first: dict[RunRef, Hint] = {}
+        again: dict[RunRef, Hint] = {}
+        for timer in timers:
+            late_s = (now - timer.fire_at).total_seconds()
+            if timer.is_parked or late_s >= self.config.fires_after_s:
+                overdue.append(timer)
+            else:
+                times = int(late_s)  # it is claimed again after a second, then after as long as it is late
+                hint = Hint(run=timer.run, queue=timer.queue, alone=timer.alone, times=times)
+                (again if times else first)[timer.run] = hint
+        await self._fire(overdue)
+        await self._publish([publication_of(hint) for hint in first.values()])
+        await self._hint(list(again.values()))
 
     async def _fire(self, timers: Sequence[DueTimer]) -> None:
         for start in range(0, len(timers), GROUP_MAX):

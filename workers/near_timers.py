@@ -10,7 +10,7 @@ import datetime as dt
 from collections.abc import Callable, Iterable
 
 from tidewheel.journal import events as ev
-from tidewheel.store.append import Fired
+from tidewheel.store.append import Fact, Fired
 from tidewheel.store.page import NEAR
 from tidewheel.store.records import TimerRecord
 from tidewheel.workers.clock import StoreClock
@@ -24,10 +24,28 @@ class NearTimers:
         self._on_fired = on_fired
         self._armed: dict[str, asyncio.TimerHandle] = {}
 
-    def arm(self, timers: Iterable[TimerRecord]) -> None:
-        """Arm those of a run's open *timers* that are near."""
+    def arm(self, timers: Iterable[TimerRecord], now: dt.datetime) -> None:
+        """Arm those of a run's open *timers* that are near; those that are due are taken."""
         for timer in timers:
-            self._arm(timer.path, timer.fire_at)
+            if timer.fire_at > now:
+                self._arm(timer.path, timer.fire_at)
+
+    def take_due(
+        self, timers: Iterable[TimerRecord], now: dt.datetime, happened: Iterable[Fact]
+    ) -> list[Fired]:
+        """Fire those of a run's open *timers* whose time has come by the store's clock.
+
+        Those that fired here already are among what *happened*.
+        """
+        fired = []
+        known = {fact.path for fact in happened if isinstance(fact, Fired)}
+        for timer in timers:
+            if timer.fire_at <= now and timer.path not in known:
+                armed = self._armed.pop(timer.path, None)
+                if armed is not None:
+                    armed.cancel()
+                fired.append(Fired(path=timer.path))
+        return fired
 
     def follow(self, events: Iterable[ev.Event]) -> None:
         """Arm and disarm as the committed *events* say."""

@@ -139,8 +139,7 @@ class Session:
                 await asyncio.wait([self._waiting])
             self._turn = None
         held = self._held.take()
-        facts = self._steps.hand_back(self._services.clock.now())
-        if facts:
+        if facts := self._steps.hand_back(self._services.clock.now()):
             await self._services.append(Append(run=self.run, facts=tuple(facts)))
         self.drop()
         await self._services.release(held)
@@ -269,8 +268,7 @@ class Session:
 
     def _rest(self) -> None:
         """Nothing is left to do here for now."""
-        self._is_turning = False
-        self._waiting = None
+        self._is_turning, self._waiting = False, None
         if self._held:
             # While a step is executed here one is kept, so that a loss is noticed (``owner_message``). A long
             # wait for a retry is no reason: many such would leave no room for others.
@@ -370,6 +368,8 @@ class Session:
             self._steps.observe(loaded.entries)
             reported = {fact.path for fact in happened if isinstance(fact, Started | Completed | Retrying)}
             facts = [*happened, *self._steps.take_over(loaded, self._held, reported)]
+            if loaded.timers:
+                facts += self._timers.take_due(loaded.timers, loaded.now, happened)
             if facts:
                 settled = [entry.event for entry in loaded.entries if isinstance(entry.event, _SETTLED)]
                 known = {*known, *(event.promise_id for event in settled)}
@@ -382,7 +382,7 @@ class Session:
             execution.load(loaded.entries)
             self._seq = loaded.run.last_seq
             self._is_owed_a_turn = loaded.run.wake_at is not None
-            self._timers.arm(loaded.timers)
+            self._timers.arm(loaded.timers, loaded.now)
         assert self._execution is not None
         if turn.facts:
             settle(self._execution.history, turn.facts, self._seq)

@@ -11,13 +11,13 @@ import psycopg
 
 from tidewheel.store.append import Hint
 from tidewheel.store.columns import micros, moment
-from tidewheel.store.page import HINT_GRACE, put_off
+from tidewheel.store.page import put_off
 from tidewheel.store.postgres.arrays import BigintArray, ByteaArray, TextArray
 from tidewheel.store.postgres.json_rows import STEP, WORKER
-from tidewheel.store.protocol import Due, DueStep, DueTimer
+from tidewheel.store.protocol import Due, DueStep, DueTimer, due_timer
 from tidewheel.store.records import RunRef, WorkerRecord
 from tidewheel.store.statements import statements
-from tidewheel.store.waiting import backoff
+from tidewheel.store.waiting import backoff, later
 
 _SQL = statements("postgres", "keeping")
 _decode = msgspec.json.decode
@@ -66,13 +66,13 @@ async def _put_off_runs(connection: Connection, rows: Sequence[Any], now: dt.dat
 
 async def _put_off_timers(connection: Connection, rows: Sequence[Any], now: dt.datetime) -> list[DueTimer]:
     if rows:
-        later = {
-            "due_at": micros(now + HINT_GRACE),
+        put_off_to = {
             "run_keys": ByteaArray.of([row[0] for row in rows]),
-            "paths": TextArray.of([row[3] for row in rows]),
+            "paths": TextArray.of([row[1] for row in rows]),
+            "due_ats": BigintArray.of([micros(later(moment(row[2]), now)) for row in rows]),
         }
-        await connection.execute(_SQL["put_off_timers"], later, prepare=True)
-    return [DueTimer(RunRef(namespace, run_id), path) for _, namespace, run_id, path in rows]
+        await connection.execute(_SQL["put_off_timers"], put_off_to, prepare=True)
+    return [due_timer(row[1:]) for row in rows]
 
 
 async def _put_off_steps(connection: Connection, rows: Sequence[Any], now: dt.datetime) -> list[DueStep]:

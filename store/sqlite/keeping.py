@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 from tidewheel.store.append import Hint
 from tidewheel.store.columns import STEP, WORKER, micros, moment
-from tidewheel.store.page import HINT_GRACE, put_off
-from tidewheel.store.protocol import Due, DueStep, DueTimer
+from tidewheel.store.page import put_off
+from tidewheel.store.protocol import Due, DueStep, DueTimer, due_timer
 from tidewheel.store.records import RunRef, WorkerRecord
 from tidewheel.store.statements import statements
-from tidewheel.store.waiting import backoff
+from tidewheel.store.waiting import backoff, later
 
 _SQL = statements("sqlite", "keeping")
 _PURGE = statements("sqlite", "purge")
@@ -48,9 +48,11 @@ def _claim_runs(connection: sqlite3.Connection, now: dt.datetime, limit: int) ->
 
 def _claim_timers(connection: sqlite3.Connection, now: dt.datetime, limit: int) -> list[DueTimer]:
     rows = connection.execute(_SQL["due_timers"], (micros(now), limit)).fetchall()
-    later = micros(now + HINT_GRACE)
-    connection.executemany(_SQL["put_off_timer"], [(later, key, path) for key, _, _, path in rows])
-    return [DueTimer(RunRef(namespace, run_id), path) for _, namespace, run_id, path in rows]
+    connection.executemany(
+        _SQL["put_off_timer"],
+        [(micros(later(moment(fire_at), now)), key, path) for key, path, fire_at, *_ in rows],
+    )
+    return [due_timer(row[1:]) for row in rows]
 
 
 def _claim_steps(connection: sqlite3.Connection, now: dt.datetime, limit: int) -> list[DueStep]:

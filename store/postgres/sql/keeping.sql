@@ -27,7 +27,8 @@ UPDATE tidewheel_runs AS run
  WHERE run.run_key = later.run_key;
 
 -- name: due_timers
-SELECT timer.run_key, run.namespace, run.run_id, timer.path
+SELECT timer.run_key, timer.path, timer.fire_at, run.namespace, run.run_id, run.queue, run.strikes > 0,
+       run.parked IS NOT NULL
   FROM tidewheel_timers AS timer
   JOIN tidewheel_runs AS run ON run.run_key = timer.run_key
  WHERE timer.due_at <= %(now)s
@@ -37,8 +38,8 @@ SELECT timer.run_key, run.namespace, run.run_id, timer.path
 
 -- name: put_off_timers
 UPDATE tidewheel_timers AS timer
-   SET due_at = %(due_at)s
-  FROM unnest(%(run_keys)s::bytea[], %(paths)s::text[]) AS later(run_key, path)
+   SET due_at = later.due_at
+  FROM unnest(%(run_keys)s::bytea[], %(paths)s::text[], %(due_ats)s::bigint[]) AS later(run_key, path, due_at)
  WHERE timer.run_key = later.run_key AND timer.path = later.path;
 
 -- name: due_steps

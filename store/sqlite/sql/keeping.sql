@@ -24,7 +24,8 @@ UPDATE tidewheel_runs
  WHERE run_key = ?;
 
 -- name: due_timers
-SELECT timer.run_key, run.namespace, run.run_id, timer.path
+SELECT timer.run_key, timer.path, timer.fire_at, run.namespace, run.run_id, run.queue, run.strikes > 0,
+       run.parked IS NOT NULL
   FROM tidewheel_timers AS timer
   JOIN tidewheel_runs AS run ON run.run_key = timer.run_key
  WHERE timer.due_at <= ?
