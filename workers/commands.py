@@ -113,6 +113,7 @@ class Commands:
         assert start is not None
         if (
             delivery.earlier_deliveries
+            or not services.config.opens
             or not start.digest
             or start.idempotency_key is not None
             or start.queue not in services.config.queues

@@ -64,6 +64,22 @@ class WorkerConfig(Settings, frozen=True, kw_only=True):
     cache: Annotated[
         int, Key("TIDEWHEEL_CACHE", "Runs kept in memory between activations.", least=0, most=1_000_000)
     ] = 1_000
+    sweep: Annotated[
+        int,
+        Key(
+            "TIDEWHEEL_SWEEP",
+            "Runs that go on together before others are heard; 1: each by itself.",
+            least=1,
+            most=10_000,
+        ),
+    ] = 100
+    opens: Annotated[
+        bool,
+        Key(
+            "TIDEWHEEL_OPENS",
+            "A run that is started by a message is begun by whoever took that; else it is stored first.",
+        ),
+    ] = True
     lease_s: Annotated[
         float,
         Key(

@@ -12,15 +12,12 @@ import datetime as dt
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Protocol
 
 from tidewheel.replay.loop import MANY_MOVEMENTS
 from tidewheel.workers.clock import StoreClock
 
 logger = logging.getLogger("tidewheel.workers")
-
-#: Turns in one sweep.
-SWEEP_MAX: Final = 100
 
 
 class Turning(Protocol):
@@ -33,9 +30,10 @@ class Turning(Protocol):
 class Turns:
     """The sessions of a worker that wait for their turn; those of one sweep take it at one moment."""
 
-    def __init__(self, clock: StoreClock, flush: Callable[[], None]) -> None:
-        """*flush* begins to write what was submitted until then."""
+    def __init__(self, clock: StoreClock, flush: Callable[[], None], sweep_max: int) -> None:
+        """*flush* begins to write what was submitted until then; *sweep_max* take turns in one sweep."""
         self._clock = clock
+        self._sweep_max = sweep_max
         self._flush = flush
         self._ready: deque[Turning] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -59,7 +57,7 @@ class Turns:
             return
         now = self._clock.now()
         with MANY_MOVEMENTS:
-            for _ in range(min(SWEEP_MAX, len(ready))):
+            for _ in range(min(self._sweep_max, len(ready))):
                 try:
                     ready.popleft().take_turn(now)
                 except Exception:

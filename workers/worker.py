@@ -90,7 +90,7 @@ class Worker:
             limits=limits,
             clock=clock,
             writer=Writer(store, clock),
-            turns=Turns(clock, store.flush),
+            turns=Turns(clock, store.flush, self.config.sweep),
             postman=Postman(broker),
             runner=Runner(
                 store,

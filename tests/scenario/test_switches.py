@@ -20,6 +20,9 @@ OFF = {
     "no two appends share a transaction": {"TIDEWHEEL_BATCH": "1"},
     "asyncio's own event loop": {"TIDEWHEEL_UVLOOP": "0"},
     "garbage as Python collects it": {"TIDEWHEEL_GC_THRESHOLD": "0"},
+    "each run goes on by itself": {"TIDEWHEEL_SWEEP": "1"},
+    "a start is written before the run goes on": {"TIDEWHEEL_OPENS": "0"},
+    "the keeper fires timers": {"TIDEWHEEL_KEEPER_FIRES_AFTER": "0", "TIDEWHEEL_CACHE": "0"},
 }
 OFF["all of it"] = {name: value for switch in OFF.values() for name, value in switch.items()}
 
@@ -66,7 +69,6 @@ def fleet(tmp_path: Path, fresh_postgres: str, fresh_rabbitmq: str) -> Iterator[
 
 async def test_switching_it_off_changes_nothing_but_the_speed(fleet: Fleet) -> None:
     """The same runs with everything on and with something off: the same results and the same journals."""
-    fleet.start("keeper")
     usual = await _story(fleet, "on", {})
 
     others = {what: await _story(fleet, f"off{place}", OFF[what]) for place, what in enumerate(OFF)}
@@ -77,14 +79,23 @@ async def test_switching_it_off_changes_nothing_but_the_speed(fleet: Fleet) -> N
 
 
 async def _story(fleet: Fleet, name: str, switched: dict[str, str]) -> dict[str, Any]:
-    """Have some runs done by a worker that is *switched* like this; return their results and journals."""
+    """Have some runs done by a fleet that is *switched* like this; return their results and journals.
+
+    Every other run is started by a message.
+    """
     fleet.settings |= switched
-    worker = fleet.start("worker", "line.py:app")
+    keeper, worker = fleet.start("keeper"), fleet.start("worker", "line.py:app")
     store_url, broker_url = fleet.settings["TIDEWHEEL_STORE"], fleet.settings["TIDEWHEEL_BROKER"]
     async with await Client.connect(store_url, broker_url) as client:
-        handles = [await client.start("line", number, run_id=f"{name}-{number}") for number in range(RUNS)]
+        handles = [
+            await (client.publish_start if number % 2 else client.start)(
+                "line", number, run_id=f"{name}-{number}"
+            )
+            for number in range(RUNS)
+        ]
         results = [await handle.result(timeout=30) for handle in handles]
     worker.end()
+    keeper.end()
     for variable in switched:
         del fleet.settings[variable]
     store = await open_store(store_url)
