@@ -14,7 +14,14 @@ from typing import Any
 import pytest
 
 from tests.unit.deploy.reading import DEFINITIONS, IS_CHECKOUT
-from tidewheel.broker.topology import Topology, reply_topology, sticky_topology, work_topology
+from tidewheel.broker.topology import (
+    COMMANDS,
+    Topology,
+    commands_topology,
+    reply_topology,
+    sticky_topology,
+    work_topology,
+)
 from tidewheel.workers.lifeline import new_worker_id
 
 pytestmark = pytest.mark.skipif(not IS_CHECKOUT, reason="an unpacked sdist has no folders at the root")
@@ -31,8 +38,8 @@ FOREIGN = (
     "tidewheel.work.",
     "tidewheel.work.a.b",
     "tidewheel.events",
-    "tidewheel.commands",
-    "tidewheel.commands.dlq",
+    "tidewheel.commands.",
+    "tidewheel.commands.dlq.more",
     "tidewheel.projector",
     "xtidewheel.work.default",
     "tidewheelxwork.default",
@@ -126,12 +133,25 @@ def test_no_role_may_touch_anything_else(role: str, kind: str) -> None:
     assert [name for name in FOREIGN if may(role, kind, name)] == []
 
 
+def test_workers_take_commands_and_clients_give_them() -> None:
+    """Binding the queue asks for *write* on it and *read* on its exchange. Dead commands are for people."""
+    topology = commands_topology()
+    (dead,) = [queue.name for queue in topology.queues if queue.name != COMMANDS]
+
+    check_declares("worker", topology)
+    assert [may("worker", kind, COMMANDS) for kind in ("configure", "write", "read")] == [True] * 3
+    assert [may("client", kind, COMMANDS) for kind in ("configure", "write", "read")] == [False, True, False]
+    assert not any(may("keeper", kind, COMMANDS) for kind in ("configure", "write", "read"))
+    assert not any(may(role, "read", dead) for role in ("worker", "keeper", "client"))
+
+
 @pytest.mark.parametrize("role", ["worker", "keeper", "client"])
-def test_every_role_publishes_to_queues_alone(role: str) -> None:
+def test_every_role_publishes_to_queues_and_commands_alone(role: str) -> None:
     """Hints go straight to a queue, over the exchange without a name."""
     (permission,) = [found for found in definitions()["permissions"] if found["user"] == f"tidewheel-{role}"]
+    with_commands = r"^(amq\.default|tidewheel\.commands)$"
 
-    assert permission["write"] == r"^amq\.default$"
+    assert permission["write"] == (r"^amq\.default$" if role == "keeper" else with_commands)
     assert permission["vhost"] == "tidewheel"
 
 
