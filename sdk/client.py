@@ -169,6 +169,18 @@ class Client:
             is_awaited=mark is not None,
         )
 
+    @overload
+    async def publish_start(
+        self,
+        workflow: Callable[..., Awaitable[R]],
+        *args: Any,
+        run_id: str | None = ...,
+        queue: str | None = ...,
+    ) -> Handle[R]: ...
+    @overload
+    async def publish_start(
+        self, workflow: str, *args: Any, run_id: str | None = ..., queue: str | None = ...
+    ) -> Handle[Any]: ...
     async def publish_start(
         self,
         workflow: str | Callable[..., Any],
