@@ -38,6 +38,7 @@ def main() -> None:
             "commits_s": asyncio.run(_commits_s(url, seconds)),
             "events_s": _events_s(url, seconds),
             "publishes_s": asyncio.run(_publishes_s(seconds)),
+            "hop_ms": asyncio.run(_hop_ms(seconds)),
         }
 
     answer(answers, {"limits": limits})
@@ -97,6 +98,25 @@ async def _publishes_s(seconds: float) -> float:
     rate = done / watch.seconds
     await broker.close()
     return rate
+
+
+async def _hop_ms(seconds: float) -> float:
+    """What a persistent message takes from who publishes it to who consumes it, one after the other."""
+    broker = open_broker(setting("BROKER"), store_url=setting("DATABASE"))
+    await broker.declare(Topology(queues=(Queue(name="hops"),)))
+    done, watch = 0, Watch()
+    async with broker.consume("hops", prefetch=1) as deliveries:
+        while watch.seconds < seconds:
+            message = Message(body=_PAYLOAD.encode(), message_id=str(done))
+            confirmed = asyncio.ensure_future(
+                broker.publish([Publication(message=message, routing_key="hops")])
+            )
+            delivery = await anext(aiter(deliveries))
+            done += 1
+            await asyncio.gather(confirmed, delivery.acknowledge())
+    hop_ms = watch.seconds / done * 1000
+    await broker.close()
+    return hop_ms
 
 
 if __name__ == "__main__":

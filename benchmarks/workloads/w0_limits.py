@@ -21,6 +21,7 @@ WORKLOAD = Workload(
         Figure("commits_s", "single commits/s, 16 connections", "more", 0),
         Figure("events_s", "batched events/s, COPY of 500", "more", 0),
         Figure("publishes_s", "confirmed publishes/s", "more", 0),
+        Figure("hop_ms", "ms: one message over a quorum queue", digits=3),
     ),
     systems=(LIMITS,),
     measure=measure,
