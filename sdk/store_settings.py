@@ -45,7 +45,7 @@ class PostgresSettings(Settings, frozen=True, kw_only=True):
             least=1,
             most=1_000,
         ),
-    ] = 100
+    ] = 256
     remembered: Annotated[
         int,
         Key(

@@ -3,6 +3,7 @@
 A command is followed once what it asks for is committed; only then is it acknowledged, so that a worker that
 dies leaves it to another. Followed twice, it changes nothing: a start by its run's id, a signal by its
 request's id. What cannot be followed, now or later, is a dead letter with the reason, and holds up nobody.
+A store that is away is waited for: that says nothing against a command, however long it takes.
 
 A start of a workflow that this worker has, for a queue it serves, is not hinted at: the run is begun here,
 and its first turn is written with its start (``opening``).
@@ -11,28 +12,83 @@ and its first turn is written with its start (``opening``).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import secrets
 from collections.abc import Callable
+from typing import Any, Final
 
 import msgspec
 
 from tidewheel.broker.commands import CancelCommand, Command, SignalCommand, StartCommand, read_command
-from tidewheel.broker.errors import PoisonMessage
+from tidewheel.broker.errors import BrokerUnavailable, PoisonMessage, Unroutable
+from tidewheel.broker.message import Message, Publication
 from tidewheel.broker.protocol import Delivery
-from tidewheel.journal.errors import InvalidRequest, TidewheelError
-from tidewheel.journal.ids import check_name, check_run_id
+from tidewheel.broker.topology import reply_queue
+from tidewheel.journal.errors import InvalidRequest
+from tidewheel.journal.ids import SHOWN_MAX, check_name, check_run_id
 from tidewheel.sdk import payload
-from tidewheel.sdk.door import check_any_run_id, check_key, check_text, signal_key
+from tidewheel.sdk.definitions import WorkflowDefinition
+from tidewheel.sdk.door import KEY_MAX, check_any_run_id, check_key, check_text, signal_key
 from tidewheel.sdk.starting import DEFAULT_QUEUE
-from tidewheel.store.append import Append, Await, Cancelled, Fact, Signalled, Start, Verdict
+from tidewheel.store.append import Append, Appended, Await, Cancelled, Fact, Signalled, Start, Verdict
+from tidewheel.store.errors import CommitUnknown, StoreUnavailable
 from tidewheel.store.records import RunRef
 from tidewheel.workers.opening import Opening
 from tidewheel.workers.services import Services
-from tidewheel.workers.session import Session
+from tidewheel.workers.session import PAUSE_MAX_S, Session
 
 logger = logging.getLogger("tidewheel.workers")
+
+#: A delivery that is let go after so much of the time for which it may be held need not be done with.
+LONG_HELD: Final = 0.9
+#: The longest name that a queue can have.
+REPLY_TO_MAX_BYTES: Final = 255
+
+
+class Begun:
+    """The delivery of a start that a session begins with; *follow* makes sure that it is written.
+
+    A session lets go of what it has held for long, as while the store is away: losing a hint costs time only.
+    A command is not let go like that.
+    """
+
+    def __init__(self, delivery: Delivery, long_s: float, follow: Callable[[], object]) -> None:
+        self._delivery = delivery
+        self._long_s = long_s
+        self._follow = follow
+        self._began_s = asyncio.get_running_loop().time()
+
+    @property
+    def message(self) -> Message:
+        """What was published."""
+        return self._delivery.message
+
+    @property
+    def queue(self) -> str:
+        """The queue it came from."""
+        return self._delivery.queue
+
+    @property
+    def earlier_deliveries(self) -> int:
+        """How often it was delivered before: 0 at first."""
+        return self._delivery.earlier_deliveries
+
+    async def acknowledge(self) -> None:
+        """It is done with, unless it is only let go."""
+        if asyncio.get_running_loop().time() - self._began_s < self._long_s:
+            await self._delivery.acknowledge()
+        else:
+            self._follow()
+
+    async def release(self) -> None:
+        """Give it back."""
+        await self._delivery.release()
+
+    async def bury(self, reason: str) -> None:
+        """Make it a dead letter."""
+        await self._delivery.bury(reason)
 
 
 class Commands:
@@ -87,8 +143,7 @@ class Commands:
         if command.namespace == self._services.namespace:
             definition = self._services.app.workflows.get(name)
         if definition is not None:
-            # What cannot be read as the declared types would fail the run at its first activation.
-            payload.decode_args(definition.hints, given)
+            _check_arguments(definition, given)
         start = Start(
             workflow=name,
             version="" if definition is None else definition.version,
@@ -98,63 +153,114 @@ class Commands:
             idempotency_key=command.idempotency_key,
         )
         run_id = check_run_id(command.run_id) if command.run_id is not None else _run_id(command, delivery)
-        mark = (
-            None
-            if command.reply_to is None
-            else Await(reply_to=check_text(command.reply_to, "reply_to", 255))
-        )
+        mark = None if command.reply_to is None else Await(reply_to=_check_reply_to(command.reply_to))
         return Append(run=RunRef(command.namespace, run_id), start=start, mark=mark)
 
     # Following
 
     def _begins_here(self, append: Append, delivery: Delivery) -> bool:
         """Begin a run here, if this worker has its code and knows nothing of it; tell whether it does."""
-        services, start = self._services, append.start
+        start = append.start
         assert start is not None
         if (
             delivery.earlier_deliveries
-            or not services.config.opens
-            or not start.digest
+            or not self._services.config.opens
             or start.idempotency_key is not None
-            or start.queue not in services.config.queues
+            or not self._is_for_us(start)
         ):
             return False
         session = self._session_of(append.run)
         if not session.is_empty():
             return False
         reply_to = append.mark.reply_to if isinstance(append.mark, Await) else None
-        session.open(delivery, Opening(start, reply_to))
+        begun = Begun(
+            delivery,
+            LONG_HELD * self._services.config.hold_s,
+            lambda: self._services.spawn(self._follow(delivery, append)),
+        )
+        session.open(begun, Opening(start, reply_to))
         return True
+
+    def _is_for_us(self, start: Start | None) -> bool:
+        """Tell whether this worker has the code of a run, and serves its queue."""
+        return start is not None and bool(start.digest) and start.queue in self._services.config.queues
 
     async def _follow(self, delivery: Delivery, append: Append) -> None:
         """Commit what is asked for, and wake whom it concerns."""
         services = self._services
         try:
-            answer = await services.append(append)
-        except TidewheelError as problem:
-            logger.warning("a command waits for the store, and is given back: %s", problem)
+            answer = await self._written(append)
+        except Exception:  # whatever it is, the delivery must not stay in hand
+            logger.exception("a command was not followed, and is given back")
             await asyncio.sleep(services.config.pause_s)
             await services.settle(delivery.release())
             return
-        refused = _refused(append, answer.verdicts, is_mismatch=answer.mismatch)
+        if answer is None:
+            await self._put_back(delivery)
+            return
+        refused = _refused(append, answer)
         if refused is not None:
             await self._bury(delivery, refused)
+        elif answer.existed and delivery.earlier_deliveries and self._is_for_us(append.start):
+            # Whoever had this message before may have begun the run, and is gone: it is taken over at once.
+            self._session_of(answer.run).deliver(delivery)
         else:
             services.acknowledge(delivery)
+
+    async def _written(self, append: Append) -> Appended | None:
+        """Write; None if the store is away, and was for long or the worker is to stop."""
+        config, stopping = self._services.config, self._services.stopping
+        pause_s, waited_s = config.pause_s, 0.0
+        while True:
+            try:
+                return await self._services.append(append)
+            except (StoreUnavailable, CommitUnknown) as problem:
+                if waited_s >= config.hold_s or stopping.is_set():
+                    return None
+                logger.warning("a command waits for the store: %s", problem)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await stopping.wait()
+            waited_s += pause_s
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+
+    async def _put_back(self, delivery: Delivery) -> None:
+        """Give a command back as if it had just been published: that it had to wait is not its fault."""
+        services = self._services
+        again = Publication(message=delivery.message, routing_key=delivery.queue)
+        try:
+            await services.broker.publish([again])
+        except (BrokerUnavailable, Unroutable) as problem:
+            logger.warning("a command is given back, and may be once too often: %s", problem)
+            await services.settle(delivery.release())
+        else:
+            await services.settle(delivery.acknowledge())
 
     async def _bury(self, delivery: Delivery, reason: str) -> None:
         logger.warning("a command is a dead letter: %s", reason)
         await self._services.settle(delivery.bury(reason))
 
 
+def _check_arguments(definition: WorkflowDefinition, given: list[Any]) -> None:
+    """Refuse what cannot be read as the declared types: it would fail the run at its first activation."""
+    try:
+        payload.decode_args(definition.hints, given)
+    except InvalidRequest:
+        raise
+    except Exception as problem:  # a type of the user's may raise anything
+        raise InvalidRequest(
+            f"the input of {definition.name} cannot be read: {type(problem).__name__}: {problem}"
+        ) from problem
+
+
 def _to_run(command: SignalCommand | CancelCommand, fact: Fact) -> Append:
     return Append(run=RunRef(command.namespace, check_any_run_id(command.run_id)), facts=(fact,))
 
 
-def _refused(append: Append, verdicts: list[Verdict], *, is_mismatch: bool) -> str | None:
+def _refused(append: Append, answer: Appended) -> str | None:
     """Say why a command was not followed, if it was not."""
-    run_id = append.run.run_id
-    if is_mismatch:
+    run_id, verdicts = answer.run.run_id, answer.verdicts
+    if answer.mismatch:
         return f"run {run_id!r} is there already, with another workflow or input"
     if Verdict.UNKNOWN in verdicts:
         return f"there is no run {run_id!r} in namespace {append.run.namespace!r}"
@@ -163,9 +269,20 @@ def _refused(append: Append, verdicts: list[Verdict], *, is_mismatch: bool) -> s
     return None
 
 
+def _check_reply_to(queue: str) -> str:
+    """Return *queue* if it is a client's: nobody has workers write into other queues."""
+    if not queue.startswith(reply_queue("")):
+        shown = repr(queue)[:SHOWN_MAX]
+        raise InvalidRequest(f"reply_to {shown} is no client's queue: those begin with {reply_queue('')!r}")
+    return check_text(queue, "reply_to", REPLY_TO_MAX_BYTES)
+
+
 def _own_id(delivery: Delivery) -> str:
     """Return what tells a message from others. One without an id is another one each time it comes."""
-    return delivery.message.message_id or secrets.token_hex(16)
+    own = delivery.message.message_id or secrets.token_hex(16)
+    if len(own) <= KEY_MAX and own.isprintable():
+        return own
+    return hashlib.sha256(own.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _run_id(command: StartCommand, delivery: Delivery) -> str:

@@ -45,10 +45,10 @@ class WorkerConfig(Settings, frozen=True, kw_only=True):
             least=1,
             most=10_000,
         ),
-    ] = 64
+    ] = 128
     slots: Annotated[
         int, Key("TIDEWHEEL_SLOTS", "Steps a worker executes at a time.", least=1, most=100_000)
-    ] = 64
+    ] = 128
     threads: Annotated[
         int, Key("TIDEWHEEL_THREADS", "Plain functions it executes at a time.", least=1, most=1_000)
     ] = 16
@@ -72,7 +72,7 @@ class WorkerConfig(Settings, frozen=True, kw_only=True):
             least=1,
             most=10_000,
         ),
-    ] = 100
+    ] = 256
     opens: Annotated[
         bool,
         Key(

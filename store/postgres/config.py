@@ -28,7 +28,7 @@ class PostgresConfig(msgspec.Struct, frozen=True, kw_only=True):
     step_idle_timeout_s: float = 600.0
 
     #: Appends in one transaction.
-    group_max: int = 100
+    group_max: int = 256
     #: How many runs a process remembers as it left them, so that their next append need not ask; 0: none.
     remembered_max: int = 10_000
 
