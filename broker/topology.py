@@ -13,6 +13,9 @@ import msgspec
 
 #: How often a message may be delivered before it becomes a dead letter.
 DELIVERY_LIMIT = 3
+#: A command is the only word of what it asks for, unlike a hint: it must not die with workers that died of
+#: something else. From its second delivery on none of its run's code is executed on its account.
+COMMAND_DELIVERY_LIMIT = 20
 #: The exchange that takes commands from anybody, the queue that keeps them for the workers, and their keys.
 COMMANDS = "tidewheel.commands"
 COMMAND_KEYS = ("start", "signal", "cancel")
@@ -121,7 +124,7 @@ def commands_topology() -> Topology:
     return Topology(
         exchanges=(Exchange(COMMANDS),),
         queues=(
-            Queue(name=COMMANDS, delivery_limit=DELIVERY_LIMIT, dead_letter_queue=dead),
+            Queue(name=COMMANDS, delivery_limit=COMMAND_DELIVERY_LIMIT, dead_letter_queue=dead),
             Queue(name=dead),
         ),
         bindings=tuple(Binding(COMMANDS, COMMANDS, key) for key in COMMAND_KEYS),

@@ -13,8 +13,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from tests.chaos.orders import PAID, payment_of, result_of, run_id_of, workflow_of
+from tidewheel.broker.errors import BrokerUnavailable
 from tidewheel.sdk.client import Client
-from tidewheel.sdk.errors import TidewheelError
+from tidewheel.sdk.errors import NotFound, TidewheelError
 from tidewheel.sdk.handle import Handle
 from tidewheel.store.errors import CommitUnknown, StoreUnavailable
 
@@ -72,17 +73,26 @@ class Customers:
 
     async def _result(self, number: int) -> Any:
         workflow, run_id = workflow_of(number), run_id_of(number)
-        handle: Handle[Any] = await self._surely(lambda: self._client.start(workflow, number, run_id=run_id))
+        # Every other one is started by a message: then the run is there a little later.
+        is_published = number % 2 == 1
+        start = self._client.publish_start if is_published else self._client.start
+        handle: Handle[Any] = await self._surely(lambda: start(workflow, number, run_id=run_id))
         # Some pay before the run asks for it, some while it waits.
         await asyncio.sleep(self._chance.choice([0.0, 0.05]))
-        await self._surely(lambda: handle.signal(PAID, payment_of(number), request_id="paid"))
+        await self._surely(
+            lambda: handle.signal(PAID, payment_of(number), request_id="paid"),
+            NotFound if is_published else StoreUnavailable,
+        )
         return await self._surely(handle.result)
 
-    async def _surely(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Ask until there is an answer."""
+    async def _surely(
+        self, ask: Callable[[], Awaitable[T]], also: type[TidewheelError] = StoreUnavailable
+    ) -> T:
+        """Ask until there is an answer: what is away comes back, and what is not there *also*."""
         while True:
             try:
                 return await ask()
-            except (StoreUnavailable, CommitUnknown) as problem:
-                self.troubles[type(problem).__name__] += 1
+            except (StoreUnavailable, BrokerUnavailable, CommitUnknown, also) as problem:
+                if not isinstance(problem, NotFound):
+                    self.troubles[type(problem).__name__] += 1
                 await asyncio.sleep(PAUSE_S)
