@@ -116,6 +116,24 @@ class SyncClient:
         handle = here.call(lambda client: client.start(workflow, *args, **options))
         return SyncHandle(handle, here.thread)
 
+    @overload
+    def publish_start(
+        self,
+        workflow: Callable[..., Awaitable[R]],
+        *args: Any,
+        run_id: str | None = ...,
+        queue: str | None = ...,
+    ) -> SyncHandle[R]: ...
+    @overload
+    def publish_start(
+        self, workflow: str, *args: Any, run_id: str | None = ..., queue: str | None = ...
+    ) -> SyncHandle[Any]: ...
+    def publish_start(self, workflow: Any, *args: Any, **options: Any) -> SyncHandle[Any]:
+        """As ``Client.publish_start``."""
+        here = self._clients.here()
+        handle = here.call(lambda client: client.publish_start(workflow, *args, **options))
+        return SyncHandle(handle, here.thread)
+
     def handle(self, run_id: str) -> SyncHandle[Any]:
         """As ``Client.handle``."""
 

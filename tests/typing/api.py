@@ -123,6 +123,8 @@ async def service() -> None:
         await handle.signal("approval", {"by": "me"}, request_id="r-1")
         await handle.resolve("external", 1)
         await handle.reject("external", "no")
+        assert_type(await client.publish_start(fulfil, Order("1")), Handle[str])
+        assert_type(await client.publish_start("fulfil", {"id": "1"}, queue="slow"), Handle[Any])
         await handle.cancel(reason="no longer needed")
         assert_type([run.run_id for run in await client.runs(workflow="fulfil", open_only=True)], list[str])
 
@@ -134,6 +136,8 @@ def script() -> None:
         assert_type(handle, SyncHandle[str])
         assert_type(handle.result(60), str)
         assert_type(client.start("fulfil", {"id": "1"}), SyncHandle[Any])
+        assert_type(client.publish_start(fulfil, Order("1"), run_id="order-1"), SyncHandle[str])
+        assert_type(client.publish_start("fulfil", {"id": "1"}), SyncHandle[Any])
         assert_type(client.handle("order-1").describe(), RunSnapshot)
     with SyncClient.lazy("postgresql://db/orders", "amqp://mq", namespace="blue") as shared:
         assert_type(shared.start(fulfil, Order("1")), SyncHandle[str])

@@ -18,7 +18,7 @@ import pytest
 from tests.unit.sdk.twins import add, plain
 from tidewheel import Client, InvalidRequest, NotFound, SyncClient
 from tidewheel.broker.memory import MemoryBroker
-from tidewheel.broker.topology import work_topology
+from tidewheel.broker.topology import COMMANDS, work_topology
 from tidewheel.journal import events as ev
 from tidewheel.sdk import connection
 from tidewheel.sdk.hinting import publications
@@ -61,6 +61,16 @@ def twins() -> Iterator[Twins]:
     made = Twins()
     yield made
     made.client.close()
+
+
+def test_a_start_by_message_is_a_command_that_any_worker_takes(twins: Twins) -> None:
+    """The run is not there before somebody has taken it, and the handle knows its id."""
+    handle = twins.client.publish_start(add, 1, run_id="a")
+
+    depth = twins.client._clients.here().call(lambda _: twins.broker.depth(COMMANDS))
+    assert (handle.run_id, depth) == ("a", 1)
+    with pytest.raises(NotFound):
+        handle.status()
 
 
 def test_the_verbs_are_those_of_the_client(twins: Twins) -> None:
