@@ -51,7 +51,7 @@ class Begun:
     """The delivery of a start that a session begins with; *follow* makes sure that it is written.
 
     A session lets go of what it has held for long, as while the store is away: losing a hint costs time only.
-    A command is not let go like that.
+    A command is not let go like that, nor is one whose run was there with something else.
     """
 
     def __init__(self, delivery: Delivery, long_s: float, follow: Callable[[], object]) -> None:
@@ -59,6 +59,11 @@ class Begun:
         self._long_s = long_s
         self._follow = follow
         self._began_s = asyncio.get_running_loop().time()
+        self._is_mismatch = False
+
+    def answered(self, answer: Appended) -> None:
+        """Hear what became of the start."""
+        self._is_mismatch = answer.mismatch
 
     @property
     def message(self) -> Message:
@@ -77,10 +82,11 @@ class Begun:
 
     async def acknowledge(self) -> None:
         """It is done with, unless it is only let go."""
-        if asyncio.get_running_loop().time() - self._began_s < self._long_s:
-            await self._delivery.acknowledge()
-        else:
+        is_long = asyncio.get_running_loop().time() - self._began_s >= self._long_s
+        if is_long or self._is_mismatch:
             self._follow()
+        else:
+            await self._delivery.acknowledge()
 
     async def release(self) -> None:
         """Give it back."""
@@ -178,7 +184,7 @@ class Commands:
             LONG_HELD * self._services.config.hold_s,
             lambda: self._services.spawn(self._follow(delivery, append)),
         )
-        session.open(begun, Opening(start, reply_to))
+        session.open(begun, Opening(start, reply_to, begun.answered))
         return True
 
     def _is_for_us(self, start: Start | None) -> bool:
@@ -201,8 +207,9 @@ class Commands:
         refused = _refused(append, answer)
         if refused is not None:
             await self._bury(delivery, refused)
-        elif answer.existed and delivery.earlier_deliveries and self._is_for_us(append.start):
+        elif answer.existed and delivery.earlier_deliveries == 1 and self._is_for_us(append.start):
             # Whoever had this message before may have begun the run, and is gone: it is taken over at once.
+            # If this worker dies too that may be the run's doing, which the keeper finds out by hints.
             self._session_of(answer.run).deliver(delivery)
         else:
             services.acknowledge(delivery)
@@ -225,11 +232,16 @@ class Commands:
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
     async def _put_back(self, delivery: Delivery) -> None:
-        """Give a command back as if it had just been published: that it had to wait is not its fault."""
+        """Give a command back as if it had just been published: that it had to wait is not its fault.
+
+        A worker that is to stop only gives it back: it may not come to acknowledge it.
+        """
         services = self._services
-        again = Publication(message=delivery.message, routing_key=delivery.queue)
+        if services.stopping.is_set():
+            await services.settle(delivery.release())
+            return
         try:
-            await services.broker.publish([again])
+            await services.broker.publish([Publication(message=delivery.message, routing_key=delivery.queue)])
         except (BrokerUnavailable, Unroutable) as problem:
             logger.warning("a command is given back, and may be once too often: %s", problem)
             await services.settle(delivery.release())

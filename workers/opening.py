@@ -8,11 +8,12 @@ twice, nothing is written, and it is loaded like any other.
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 
 import msgspec
 
 from tidewheel.journal import events as ev
-from tidewheel.store.append import Append, Await, Moves, Start
+from tidewheel.store.append import Append, Appended, Await, Moves, Start
 from tidewheel.store.protocol import Loaded
 from tidewheel.store.records import RunRecord, RunRef
 
@@ -22,6 +23,8 @@ class Opening(msgspec.Struct, frozen=True):
 
     start: Start
     reply_to: str | None = None
+    #: Told what became of the start.
+    answered: Callable[[Appended], None] = lambda _: None
 
     def loaded(self, ref: RunRef, now: dt.datetime) -> Loaded:
         """Return the run as it will be once it is started *now*."""

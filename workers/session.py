@@ -228,7 +228,9 @@ class Session:
             self._turn_failed(answer)
             return
         self._pause_s = self._services.config.pause_s
-        self._opening = None
+        if self._opening is not None:
+            self._opening.answered(answer)
+            self._opening = None
         if answer.hints:  # not to this run: it is being driven
             answer.hints = [hint for hint in answer.hints if hint.run != self.run or hint.path is not None]
         self._services.follow_up(answer)
@@ -453,7 +455,9 @@ class Session:
                 self._steps.not_begun(orders.inline)
             self._forget()
             self._must_load = True
-            self._count_stale()
+            self._stale += 1
+            if self._stale >= STALE_MAX:
+                raise RuntimeError(f"the fence of {self.run.run_id} was gone {STALE_MAX} times in a row")
         elif orders.ends:
             self.drop()
             self._must_load = orders.continues
@@ -476,11 +480,6 @@ class Session:
             self._must_load = self._must_load or bool(moves.wanted)
             moved = turn.activation is not None or bool(answer.landed)
             self._must_show = self._is_owed_a_turn or (moved and execution.runnable())
-
-    def _count_stale(self) -> None:
-        self._stale += 1
-        if self._stale >= STALE_MAX:
-            raise RuntimeError(f"the fence of run {self.run.run_id} was gone {STALE_MAX} times in a row")
 
     def _forget(self) -> None:
         """Drop the code's memory: it may know what was not committed."""
