@@ -216,7 +216,7 @@ async def test_more_steps_than_there_is_room_for_go_to_the_queue(house: House) -
         return sum(await asyncio.gather(*(ctx.invoke(square, number) for number in range(count))))
 
     house.store._debug = False  # checking a journal of thousands after each append takes minutes
-    await house.worker(app)
+    await house.worker(app, WorkerConfig(slots=64))
     handle = await (await house.client()).start(fan_out, 1000)
     result = await handle.result()
 
