@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from tidewheel.broker.topology import dead_letter_queue, poison_queue, work_queue
+from tidewheel.broker.message import REASON
+from tidewheel.broker.topology import COMMANDS, dead_letter_queue, poison_queue, work_queue
 from tidewheel.cli.connecting import Link, shown
 from tidewheel.cli.doctor.findings import Report
 from tidewheel.cli.timeline.text import counted, duration
@@ -127,5 +128,13 @@ async def look_at_dead_letters(link: Link, queues: Iterable[str], report: Report
         message = f"{counted(poison, 'message')} that nobody can read in {poison_queue(namespace)}"
         report.find(
             "dead letters", message, "find out who sent them, then empty the queue; no run is lost by it"
+        )
+    commands = await link.broker.depth(dead_letter_queue(COMMANDS))
+    if commands:
+        message = (
+            f"{counted(commands, 'command')} that could not be followed in {dead_letter_queue(COMMANDS)}"
+        )
+        report.find(
+            "dead letters", message, f"the header {REASON} of each says why; send it anew as it should be"
         )
     report.say("dead letters", f"{total:,} waiting, {poison:,} unreadable")

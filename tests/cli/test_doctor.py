@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -15,6 +16,9 @@ from typing import Any
 import pytest
 
 from tests.cli.shelves import COMPLETED, PARKED, WAITING, change, microseconds_ago
+from tidewheel.broker.message import Message, Publication
+from tidewheel.broker.opening import open_broker
+from tidewheel.broker.topology import COMMANDS, commands_topology
 from tidewheel.cli.exit_codes import ExitCode
 from tidewheel.workers.lifeline import process_began
 
@@ -259,6 +263,24 @@ def test_a_run_that_cannot_be_read_is_one_finding(
     assert "2 open runs; woken 1 by keeper" in plain.stdout
     assert "ok     dead letters" in plain.stdout
     assert "tidewheel doctor" not in plain.stdout + plain.stderr
+
+
+def test_commands_that_could_not_be_followed_are_found(run: Run, healthy: None) -> None:
+    """Somebody waits for what they ask for; nobody but people can do anything about it."""
+
+    async def bury() -> None:
+        broker = open_broker("embedded://", store_url="sqlite:///tidewheel.db")
+        await broker.declare(commands_topology())
+        letter = Publication(message=Message(body=b"{", message_id="m"), routing_key=f"{COMMANDS}.dlq")
+        await broker.publish([letter])
+        await broker.close()
+
+    asyncio.run(bury())
+
+    (finding,) = json.loads(run("doctor", "--json").stdout)["findings"]
+    assert finding["check"] == "dead letters"
+    assert finding["message"] == "1 command that could not be followed in tidewheel.commands.dlq"
+    assert "x-tidewheel-reason" in finding["advice"]
 
 
 def test_a_run_that_is_parked_as_unreadable_is_told_once(run: Run, healthy: None) -> None:
