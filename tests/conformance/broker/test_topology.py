@@ -93,7 +93,8 @@ async def test_a_copy_that_is_released_stays_in_its_queue(broker: Broker) -> Non
         await (await next_of(deliveries)).release()
         assert (await next_of(deliveries)).earlier_deliveries == 1
 
-    assert [await broker.depth("plain"), await broker.depth("work")] == [1, 1]
+    await depth_becomes(broker, "plain", 1)  # what was given back may not be counted at once
+    assert await broker.depth("work") == 1
 
 
 async def test_what_no_queue_takes_is_said_and_the_rest_is_taken(broker: Broker) -> None:
