@@ -92,6 +92,22 @@ class Run:
             self.token = moves.token if events else self.token
         return answer
 
+    def opening(
+        self, *events: ev.Event, start: Start | None = None, mark: Mark | None = None, **options: Any
+    ) -> Append:
+        """Return the start of the run with what an activation asks for that was shown nothing but that."""
+        moves = self.moves(*events, **({"expected": b"", "base_seq": 0} | options))
+        return Append(run=self.ref, start=start or a_start(), moves=moves, mark=mark)
+
+    async def open(self, *events: ev.Event, **options: Any) -> Appended:
+        """Start the run with its first moves, and take over the fence if they were committed."""
+        request = self.opening(*events, **options)
+        (answer,) = await self.store.append([request])
+        if answer.fate is Fate.COMMITTED:
+            assert request.moves is not None
+            self.seen, self.token = answer.last_seq, request.moves.token
+        return answer
+
     async def see(self) -> Loaded:
         """Load the run, as the next activation would."""
         loaded = await self.store.load(self.ref)

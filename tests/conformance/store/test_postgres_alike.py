@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import datetime as dt
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -56,10 +56,13 @@ from tidewheel.store.records import RunRecord, RunRef
 BATCHES = 40
 BATCH_MAX = 12
 ROOTS = ("a", "b", "c")
-#: How many appends in one are starts, and how many may be about a run that has ended.
-START_PART, ENDED_PART = 0.15, 0.1
+#: How many appends in one are starts, how many of those come with the run's first moves, and how many appends
+#: may be about a run that has ended.
+START_PART, OPENED_PART, ENDED_PART = 0.15, 0.4, 0.1
 OFTEN = 0.95
 CHILD = ChildStart(workflow="w", version="", digest="")
+KINDS = ("task", "task", "keyed", "numeric", "child", "timer", "promise")
+FIRST_KINDS = ("task", "task", "child", "timer", "promise")
 
 
 class Author:
@@ -101,7 +104,26 @@ class Author:
         start = a_start(self._chance.choice((1, 2)), idempotency_key=key)
         mark = self._chance.choice((Await(reply_to="client"), None, None))
         name = self._chance.choice((*ROOTS, f"n{self._number()}"))
-        return Append(run=RunRef("default", name), start=start, mark=mark)
+        moves = self._first_moves() if self._chance.random() < OPENED_PART else None
+        return Append(run=RunRef("default", name), start=start, moves=moves, mark=mark)
+
+    def _first_moves(self) -> Moves:
+        """Return what an activation asks for that was shown the start alone; the run may be there already."""
+        children: dict[str, ChildStart] = {}
+        first = self._number() * 100
+        asked = [
+            self._command(str(first + place), children, FIRST_KINDS)
+            for place in range(self._chance.randint(0, 4))
+        ]
+        return Moves(
+            expected=b"",
+            token=b"t%d" % self._number(),
+            base_seq=0,
+            events=asked + self._last(first + 50),
+            owner="worker-1",
+            message_id=f"m{first}",
+            children=children,
+        )
 
     def _mark(self) -> Mark | None:
         marks: list[Mark | None] = [None] * 8
@@ -165,9 +187,9 @@ class Author:
         ways += [[ev.ExecutionContinued(next_position=position), ev.ExecutionStarted()]] * 2
         return self._chance.choice(ways)
 
-    def _command(self, path: str, children: dict[str, ChildStart]) -> ev.Event:
+    def _command(self, path: str, children: dict[str, ChildStart], kinds: Sequence[str] = KINDS) -> ev.Event:
         chance = self._chance
-        kind = chance.choice(("task", "task", "keyed", "numeric", "child", "timer", "promise"))
+        kind = chance.choice(kinds)
         if kind == "child":
             children[path] = CHILD
             return task(path, kind="workflow")

@@ -11,6 +11,7 @@ from tests.conformance.store.driving import (
     NOW,
     Clock,
     Run,
+    a_start,
     began,
     done,
     ends,
@@ -69,6 +70,12 @@ async def ends_child(run: Run) -> None:
 VERBS: dict[str, Verb] = {
     "start": lambda run: Run(run.store, "new").start(idempotency_key="k"),
     "start-again": lambda run: run.start(),
+    "open": lambda run: Run(run.store, "new").open(task("0"), waits("0"), start=a_start(1)),
+    "open-by-key": lambda run: Run(run.store, "new").open(ends(), start=a_start(1, idempotency_key="k")),
+    "open-with-child": lambda run: Run(run.store, "new").open(
+        task("0", kind="workflow"), waits("0"), children={"0": CHILD}
+    ),
+    "open-again": lambda run: Run(run.store, "r").open(task("0"), waits("0")),
     "signal": lambda run: run.tell(signal()),
     "begin": lambda run: run.tell(began("0")),
     "complete": lambda run: run.tell(done("0")),

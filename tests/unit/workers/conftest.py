@@ -9,6 +9,7 @@ import pytest
 
 from tests.unit.sdk.twins import VirtualLoop
 from tests.unit.workers.house import House
+from tests.unit.workers.postbox import Postbox
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
@@ -22,3 +23,9 @@ async def house() -> AsyncIterator[House]:
     made = House()
     yield made
     await made.close()
+
+
+@pytest.fixture
+def postbox(house: House) -> Postbox:
+    """Where anybody puts commands for the workers of the house."""
+    return Postbox(house)

@@ -35,11 +35,22 @@ class House:
         return self._client
 
     async def worker(
-        self, app: App, config: WorkerConfig | None = None, limits: Limits | None = None
+        self,
+        app: App,
+        config: WorkerConfig | None = None,
+        limits: Limits | None = None,
+        namespace: str = "default",
     ) -> Worker:
         """Begin a worker."""
         worker = Worker(
-            app, self.store, self.broker, config=config, limits=limits, secret=b"test", threads=False
+            app,
+            self.store,
+            self.broker,
+            namespace=namespace,
+            config=config,
+            limits=limits,
+            secret=b"test",
+            threads=False,
         )
         self._workers.append(worker)
         await worker.start()
