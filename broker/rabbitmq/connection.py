@@ -135,8 +135,15 @@ async def _dial(address: Address) -> Lane:
     return lane
 
 
+class _Opened(aio_pika.Connection):
+    """aio-pika's, which is ended by ours alone."""
+
+    def __del__(self) -> None:
+        """Do nothing: a lost one would begin to close itself, in whatever loop there is, or in none."""
+
+
 async def _shake_hands(address: Address, purpose: str, lane: Lane) -> aio_pika.Connection:
-    connection = aio_pika.Connection(
+    connection = _Opened(
         address.for_aio_pika,
         client_properties={"connection_name": f"{address.name} {purpose}", "product": "tidewheel"},
     )
