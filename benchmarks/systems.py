@@ -263,6 +263,8 @@ SWITCHED = tuple(
         "none remembered": {"TIDEWHEEL_POSTGRES_REMEMBERED": "0"},
         "no batches": {"TIDEWHEEL_BATCH": "1"},
         "no uvloop": {"TIDEWHEEL_UVLOOP": "0"},
+        "no sweeps": {"TIDEWHEEL_SWEEP": "1"},
+        "starts stored first": {"TIDEWHEEL_OPENS": "0"},
         "few slots": {"TIDEWHEEL_SLOTS": "10"},
         "small prefetch": {"TIDEWHEEL_PREFETCH": "10"},
     }.items()
