@@ -6,6 +6,7 @@ cannot be classified is refused: nothing is let through unwatched.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import signal
@@ -17,6 +18,7 @@ from contextvars import ContextVar
 from functools import cache
 from typing import Any, Literal, TypeAlias, cast
 
+from tidewheel.broker.commands import read_command
 from tidewheel.broker.errors import PoisonMessage
 from tidewheel.broker.message import Message, Publication
 from tidewheel.broker.protocol import Broker, Delivery
@@ -264,10 +266,10 @@ def _append_detail(append: Append) -> str:
 
 
 def _item_detail(message: Message) -> str:
-    try:
-        return type(read_item(message)).__name__
-    except PoisonMessage:
-        return "poison"
+    for read in (read_item, lambda message: read_command(message.body)):
+        with contextlib.suppress(PoisonMessage):
+            return type(read(message)).__name__
+    return "poison"
 
 
 def _queue_detail(queue: str) -> str:

@@ -18,6 +18,7 @@ from tests.faults.forking import answer_file
 ROOT = Path(__file__).resolve().parents[2]
 #: What the children of this tier need.
 PRELOADED = (
+    "tests.faults.command_case",
     "tests.faults.crash_case",
     "tests.faults.program",
     "tidewheel.broker.embedded.transport",

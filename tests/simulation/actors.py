@@ -83,6 +83,7 @@ class WorkerActor(Actor):
             cache=chance.choice((1, 5, 1000)),
             hold_s=chance.choice((0.5, 5.0, 60.0)),
             started_after_s=chance.choice((0.05, 0.5, 1.0)),
+            opens=chance.choice((True, True, False)),
         )
         self.worker = Worker(
             app,

@@ -32,6 +32,9 @@ _Context: TypeAlias = contextvars.Context | None
 
 #: Tasks a process may have finished before they are looked through and let go.
 TASKS_KEPT = 400
+#: How long nobody may look at the error of a task: those that are waited for together may end one after the
+#: other, and whoever waits may be frozen for a while.
+UNHEARD_MAX_S = 120.0
 #: Which process the running code belongs to.
 _PROCESS: contextvars.ContextVar[Process] = contextvars.ContextVar("simulated_process")
 
@@ -80,6 +83,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._order = itertools.count()
         self._graves: list[object] = []
+        #: When each task was first found to have ended with an error that nobody has looked at.
+        self._silent_since: dict[asyncio.Task[Any], float] = {}
         #: Used by the loop itself, for what runs outside of any process.
         self.harness = self.new_process("harness")
 
@@ -122,13 +127,22 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             process.tasks = [one for one in process.tasks if not one.done() or _is_unheard(one)]
         return task
 
-    def unheard(self) -> list[tuple[Process, BaseException]]:
-        """Return the errors of tasks that nobody looked at: asyncio would complain of them, some day."""
-        return [
-            (process, problem)
+    def unheard(self, for_s: float = UNHEARD_MAX_S) -> list[tuple[Process, BaseException]]:
+        """Return the errors of tasks that nobody looked at *for_s*: asyncio would complain of them, some day.
+
+        Whoever waits for several tasks at once looks at them when the last has ended.
+        """
+        silent = [
+            (process, task)
             for process in self._processes
             for task in process.tasks
-            if task.done() and _is_unheard(task) and (problem := task.exception()) is not None
+            if task.done() and _is_unheard(task)
+        ]
+        self._silent_since = {task: self._silent_since.get(task, self.now_s) for _, task in silent}
+        return [
+            (process, problem)
+            for process, task in silent
+            if self.now_s - self._silent_since[task] >= for_s and (problem := task.exception()) is not None
         ]
 
     def call_soon_threadsafe(

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from unittest import mock
 
+from tidewheel.broker.protocol import Delivery
+from tidewheel.broker.topology import COMMANDS
 from tidewheel.replay.history import History
 from tidewheel.store import facts
 from tidewheel.store.append import Append, Appended, Fact, Fate, Moves, Started, Verdict
@@ -19,6 +21,7 @@ from tidewheel.store.memory import MemoryRows, MemoryStore
 from tidewheel.store.page import Page
 from tidewheel.store.protocol import Loaded
 from tidewheel.store.records import StepRecord
+from tidewheel.workers.commands import Begun, Commands
 from tidewheel.workers.inline import InlineSteps
 from tidewheel.workers.keeper import Keeper
 from tidewheel.workers.session import Session
@@ -27,15 +30,38 @@ Mutant = Callable[[], contextlib.AbstractContextManager[Any]]
 
 
 def acknowledged_first() -> contextlib.AbstractContextManager[Any]:
-    """A delivery is acknowledged before anything is written."""
+    """A hint is acknowledged before anything is written."""
     take_turn = Session.take_turn
 
     def acknowledge_and_take_turn(self: Session, now: dt.datetime) -> None:
         for delivery in self._held.take():
-            self._services.acknowledge(delivery)
+            if delivery.queue == COMMANDS:
+                self._held.add(delivery)
+            else:
+                self._services.acknowledge(delivery)
         take_turn(self, now)
 
     return mock.patch.object(Session, "take_turn", acknowledge_and_take_turn)
+
+
+def commands_acknowledged_first() -> contextlib.AbstractContextManager[Any]:
+    """A command is acknowledged before it is followed, as if it were a hint."""
+    take = Commands.take
+
+    async def acknowledge_and_take(self: Commands, delivery: Delivery) -> None:
+        self._services.acknowledge(delivery)
+        await take(self, delivery)
+
+    return mock.patch.object(Commands, "take", acknowledge_and_take)
+
+
+def commands_let_go() -> contextlib.AbstractContextManager[Any]:
+    """A command that was held for long is let go like a hint, whether it was written or not."""
+
+    async def acknowledge(self: Begun) -> None:
+        await self._delivery.acknowledge()
+
+    return mock.patch.object(Begun, "acknowledge", acknowledge)
 
 
 def facts_dropped_with_moves() -> contextlib.AbstractContextManager[Any]:
@@ -168,7 +194,7 @@ MUTANTS: dict[Mutant, dict[str, float]] = {
     landed_facts_forgotten: {},
     both_nets_removed: {"crash_after_commit": 0.25},
     dedupe_key_ignored: {},
-    idempotency_key_ignored: {},
+    idempotency_key_ignored: {"commit_cut_after": 0.1},
     taken_over_in_silence: {},
     cut_commit_not_resolved: {"commit_cut_after": 0.3},
     zombies_are_heard: {},
@@ -176,4 +202,6 @@ MUTANTS: dict[Mutant, dict[str, float]] = {
     dead_workers_kept: {"crash_after_commit": 0.05},
     hints_not_repeated: {},
     signals_left_behind: {},
+    commands_acknowledged_first: {"crash": 1 / 300},
+    commands_let_go: {"store_unavailable": 0.3, "very_slow": 0.05, "crash": 1 / 300},
 }

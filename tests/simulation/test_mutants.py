@@ -20,7 +20,7 @@ def test_a_planted_bug_is_found(mutant: mutants.Mutant) -> None:
 
 
 def test_acknowledging_too_early_costs_time_only() -> None:
-    """A message is a hint: losing any of them loses nothing, for the store knows what is owed."""
+    """A hint may be lost, and nothing with it, for the store knows what is owed; a command may not."""
     with mutants.acknowledged_first():
         reports = [simulate(seed, STORM_STEPS) for seed in range(3)]
 

@@ -6,6 +6,9 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from tests.simulation.errands import Errand
+from tidewheel.broker.commands import SignalCommand, read_command
+from tidewheel.broker.message import REASON
+from tidewheel.broker.topology import COMMANDS, dead_letter_queue
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -16,6 +19,7 @@ def judge_errands(world: World) -> None:
     for errand in world.errands:
         _judge_run(world, errand)
     _judge_users_rows(world)
+    _judge_dead_letters(world)
 
 
 def _judge_run(world: World, errand: Errand) -> None:
@@ -36,9 +40,22 @@ def _judge_run(world: World, errand: Errand) -> None:
         if delivered[repr(payload)] != 1:
             times = delivered[repr(payload)]
             world.fail(f"{what}: signal {payload} was acknowledged and is {times} times in {run_id}")
-    for payload in errand.refused:
+    for payload in errand.sent:
+        if delivered[repr(payload)] > 1:
+            world.fail(f"{what}: signal {payload} is {delivered[repr(payload)]} times in {run_id}")
+    for payload in errand.refused - errand.sent:  # who took the errand up may have sent it as a message
         if delivered[repr(payload)]:
             world.fail(f"{what}: signal {payload} was refused to its sender and is in {run_id}")
+
+
+def _judge_dead_letters(world: World) -> None:
+    """A command is followed. Only a signal may come too late, and is kept with the reason."""
+    queue = world.queues.by_name.get(dead_letter_queue(COMMANDS))
+    for letter in [] if queue is None else queue.waiting:
+        reason = letter.message.headers[REASON]
+        command = read_command(letter.message.body)
+        if not (isinstance(command, SignalCommand) and reason.endswith("has ended, and takes no signals")):
+            world.fail(f"{command} is a dead letter: {reason}")
 
 
 def _judge_users_rows(world: World) -> None:

@@ -23,7 +23,7 @@ from tests.simulation.broker import SimulatedBroker, SimulatedQueues
 from tests.simulation.effects import EFFECTS, Effects
 from tests.simulation.errands import Errand, draw_errand
 from tests.simulation.faults import Faults
-from tests.simulation.loop import Process, SimulatedLoop, run
+from tests.simulation.loop import UNHEARD_MAX_S, Process, SimulatedLoop, run
 from tests.simulation.store import Clock, Database, SimulatedStore
 from tests.simulation.verdicts import judge_errands
 from tests.simulation.watch import StoreWatch
@@ -138,6 +138,7 @@ class World:
             actor.start()
         await self._storm()
         await self._calm()
+        self._look_for_unheard(0.0)
         self.watch.look_at_everything()
         judge_errands(self)
 
@@ -298,14 +299,18 @@ class World:
             for answer in answers
         ]
         self.note(f"{who} appends {len(batch)}: {'; '.join(said) or 'nothing'} -> {' '.join(fates)}")
+        for request, answer in zip(batch, answers, strict=True):
+            if request.start is not None and request.moves is not None:
+                fate = "" if answer.fate is None else answer.fate.value
+                self.watch.counts[f"first moves {fate}"] += 1
 
     def _on_unhandled(self, _loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
         problem = context.get("exception")
         words = "".join(traceback.format_exception(problem)) if isinstance(problem, BaseException) else ""
         self.fail(f"nobody handled: {context.get('message')} {words}")
 
-    def _look_for_unheard(self) -> None:
-        for process, problem in self.loop.unheard():
+    def _look_for_unheard(self, for_s: float = UNHEARD_MAX_S) -> None:
+        for process, problem in self.loop.unheard(for_s):
             words = "".join(traceback.format_exception(problem))
             self.fail(f"a task of {process.name} ended with an error that nobody looks at: {words}")
 

@@ -367,6 +367,28 @@ async def test_another_input_is_a_dead_letter_after_the_run_has_ended_too(
     assert await postbox.runs() == {"r": "COMPLETED"}
 
 
+@pytest.mark.parametrize("ends", [True, False], ids=["ended", "elsewhere"])
+async def test_a_run_that_is_not_in_memory_is_not_taken_for_another(
+    house: House, postbox: Postbox, ends: bool
+) -> None:
+    """The worker has begun with the command when it learns of the run: the command is a dead letter still."""
+    first = await house.worker(app)
+    await postbox.start("hurries" if ends else "waits", *([0] if ends else []), run_id="r")
+    await house.until(lambda: has_begun(house, "r"))
+    await first.stop()
+    await house.worker(app)
+    before = house.events("r")
+
+    await postbox.start("steps", 1, run_id="r")
+    await postbox.start("steps", 2, run_id="other")
+    await asyncio.sleep(5)
+
+    assert await postbox.reasons() == ["run 'r' is there already, with another workflow or input"]
+    assert house.events("r") == before
+    assert (await postbox.runs())["other"] == "COMPLETED"
+    assert await postbox.waiting() == 0
+
+
 async def test_a_dead_letter_names_the_run_that_has_the_key(house: House, postbox: Postbox) -> None:
     """That is the run which was started otherwise, not the id that was brought along."""
     await house.worker(app)
