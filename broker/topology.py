@@ -14,7 +14,7 @@ import msgspec
 #: How often a message may be delivered before it becomes a dead letter.
 DELIVERY_LIMIT = 3
 #: A command is the only word of what it asks for, unlike a hint: it must not die with workers that died of
-#: something else. From its second delivery on none of its run's code is executed on its account.
+#: something else. From its third delivery on none of its run's code is executed on its account.
 COMMAND_DELIVERY_LIMIT = 20
 #: The exchange that takes commands from anybody, the queue that keeps them for the workers, and their keys.
 COMMANDS = "tidewheel.commands"

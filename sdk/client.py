@@ -22,7 +22,7 @@ from tidewheel.sdk.door import check_any_run_id, check_page_size, check_status
 from tidewheel.sdk.handle import Handle
 from tidewheel.sdk.limits import Limits
 from tidewheel.sdk.settings import ConnectionSettings
-from tidewheel.sdk.starting import DEFAULT_QUEUE, start_of
+from tidewheel.sdk.starting import start_of
 from tidewheel.sdk.store_settings import PostgresSettings
 from tidewheel.store.append import Append, Await
 from tidewheel.store.opening import open_store
@@ -206,7 +206,7 @@ class Client:
             workflow=start.workflow,
             input=start.input,
             run_id=chosen,
-            queue=None if start.queue == DEFAULT_QUEUE else start.queue,
+            queue=queue if isinstance(workflow, str) else start.queue,
             namespace=self.namespace,
             reply_to=replies.queue if is_awaited else None,
         )

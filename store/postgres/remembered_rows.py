@@ -117,10 +117,11 @@ class RememberedRows:
         )
 
     def sketch(self) -> bytes | None:
-        """Return the run as it was started just now; None if it was not."""
-        if not self._is_new or self.record is None or len(self._passages) != 1:
+        """Return the run as it was started just now; None if it was not, or has moved on since."""
+        run = self.record
+        if not self._is_new or run is None or run.last_seq > 0:
             return None
-        return sketch_of(self.record, self._passages[0])
+        return sketch_of(run, self._passages[0])
 
     # What has to be written
 
@@ -262,9 +263,9 @@ class RememberedRows:
 
     def clear_open(self, key: bytes) -> None:
         """Forget what the segment had open."""
-        run = self.record
-        assert run is not None
-        if self._stored_steps or self._timers or self._ended_timers or run.has_promises:
+        run = self.record  # not there yet, where the run is started just now
+        has_promises = run is not None and run.has_promises
+        if self._stored_steps or self._timers or self._ended_timers or has_promises:
             self._is_cleared = self._has_more = True
         self._steps, self._timers = {}, {}
         self._changed_steps.clear()

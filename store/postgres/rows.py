@@ -285,12 +285,13 @@ class FetchedRows:
         if place in self._step_ids:
             return self._step_ids[place]
         found = self._fetched.step_ids.get(place)
-        is_unasked = (self._ref(key), step_id) not in self._fetched.asked.step_ids
-        if found is None and is_unasked and not self._is_new(key):
+        if found is not None or self._is_new(key):
+            return found or 0
+        if (self._ref(key), step_id) not in self._fetched.asked.step_ids:
             more = Asked()
             more.step_ids.add((self._ref(key), step_id))
             raise Missing(more)
-        return found or 0
+        return 0
 
     def put_step_id(self, key: bytes, step_id: str, attempt: int) -> None:
         """Remember the id."""

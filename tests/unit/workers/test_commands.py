@@ -469,3 +469,13 @@ async def test_a_worker_of_another_namespace_does_not_begin_it_itself(house: Hou
 
     assert house.run("r").last_seq == 0
     assert house.run("r").digest == ""
+
+
+async def test_a_queue_that_is_asked_for_is_the_runs(house: House) -> None:
+    """Also where it is the usual one, and the workflow has one of its own: as by ``Client.start``."""
+    await house.worker(app, WorkerConfig(queues=("default", "gpu")))
+
+    handle = await (await house.client()).publish_start(renders, queue="default")
+    await handle.result(timeout=60)
+
+    assert house.run(handle.run_id).queue == "default"
