@@ -1,4 +1,4 @@
-"""First moves that name keys, start children, or end the run: nothing but its start has to be known for them."""
+"""First moves that name keys, start children, or end the run: only its start has to be known for them."""
 
 from __future__ import annotations
 
