@@ -273,7 +273,9 @@ async def labour(name: str) -> Any:
     while not _is_let(name):
         done += 1
         task.heartbeat(done)
-        (Shop.folder / f"{name}.done").write_text(str(done))
+        # In one go: it is read meanwhile, and whoever writes it may be killed.
+        (Shop.folder / f"{name}.doing").write_text(str(done))
+        (Shop.folder / f"{name}.doing").replace(Shop.folder / f"{name}.done")
         await asyncio.sleep(0.02)
     return began_at
 
