@@ -18,10 +18,12 @@ WORKLOAD = Workload(
     title="limits of this machine",
     figures=(
         Figure("round_trip_ms", "ms: one psycopg INSERT and COMMIT", digits=3),
+        Figure("step_ms", "ms: the three rows of a step, no engine", digits=3),
         Figure("commits_s", "single commits/s, 16 connections", "more", 0),
         Figure("events_s", "batched events/s, COPY of 500", "more", 0),
         Figure("publishes_s", "confirmed publishes/s", "more", 0),
         Figure("hop_ms", "ms: one message over a quorum queue", digits=3),
+        Figure("run_ms", "ms: the messages and commits of a W2 run, no engine"),
     ),
     systems=(LIMITS,),
     measure=measure,
