@@ -11,11 +11,12 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from tidewheel.broker.errors import Unroutable
 from tidewheel.broker.kombu_consumer import KombuConsumer
 from tidewheel.broker.kombu_pool import WirePool
 from tidewheel.broker.kombu_wire import Target, Wire
-from tidewheel.broker.message import Publication, address
+from tidewheel.broker.message import Publication
+from tidewheel.broker.protocol import Untaken
+from tidewheel.broker.taking import check_taken
 from tidewheel.broker.topology import Topology
 
 
@@ -36,11 +37,13 @@ class KombuBroker:
         """Make sure that all of *topology* exists, all or nothing where the transport has commits."""
         await self._pool.do(lambda wire: _declare(wire, topology), declaring=True)
 
-    async def publish(self, publications: Sequence[Publication]) -> None:
+    async def offer(self, publications: Sequence[Publication]) -> list[Untaken | None]:
         """Publish in this order, in one commit where the transport has such a thing."""
-        lost = await self._pool.do(lambda wire: _publish(wire, publications)) if publications else []
-        if lost:
-            raise Unroutable(lost)
+        return await self._pool.do(lambda wire: _publish(wire, publications)) if publications else []
+
+    async def publish(self, publications: Sequence[Publication]) -> None:
+        """Do the same, and raise ``Unroutable`` for those that no queue takes."""
+        check_taken(publications, await self.offer(publications), self._target.shown)
 
     @asynccontextmanager
     async def consume(self, queue: str, *, prefetch: int) -> AsyncIterator[KombuConsumer]:
@@ -82,13 +85,13 @@ def _declare(wire: Wire, topology: Topology) -> None:
             wire.channel.queue_bind(queue=binding.queue, exchange=binding.exchange, routing_key=binding.key)
 
 
-def _publish(wire: Wire, publications: Sequence[Publication]) -> list[str]:
-    """Publish all, and return the addresses that no queue takes."""
+def _publish(wire: Wire, publications: Sequence[Publication]) -> list[Untaken | None]:
+    """Publish all. A message that RabbitMQ refuses ends that with ``BrokerUnavailable``."""
     with wire.one_commit():
-        return [
-            address(publication)
-            for publication in publications
-            if not wire.publish(
+        taken = [
+            wire.publish(
                 publication.message, exchange=publication.exchange, routing_key=publication.routing_key
             )
+            for publication in publications
         ]
+    return [None if is_taken else "unroutable" for is_taken in taken]

@@ -13,6 +13,7 @@ class WireMessage(Protocol):
     headers: dict[str, Any]
     properties: dict[str, Any]
     delivery_info: dict[str, Any]
+    content_type: str | None
     delivery_tag: object
 
 

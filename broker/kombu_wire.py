@@ -30,7 +30,7 @@ from tidewheel.broker.embedded.sqlite_file import advice
 from tidewheel.broker.errors import BrokerUnavailable
 from tidewheel.broker.kombu_transports import EMBEDDED, lacks
 from tidewheel.broker.kombu_types import WireChannel, WireMessage
-from tidewheel.broker.message import Message
+from tidewheel.broker.message import BYTES, Message
 from tidewheel.broker.rabbitmq.headers import read_headers
 from tidewheel.broker.rabbitmq.mismatch import explanation
 from tidewheel.broker.topology import Queue
@@ -239,7 +239,7 @@ class Wire:
             properties["expiration"] = str(round(message.expires_s * 1000))
         prepared = self.channel.prepare_message(
             message.body,
-            content_type="application/octet-stream",
+            content_type=message.content_type,
             content_encoding="binary",
             headers=dict(message.headers),
             properties=properties,
@@ -285,6 +285,7 @@ def read_message(raw: WireMessage) -> tuple[Message, int]:
         message_id=str(raw.properties.get("message_id") or ""),
         headers=headers,
         expires_s=int(expiration) / 1000 if expiration is not None else None,
+        content_type=raw.content_type or BYTES,
     )
     return message, earlier
 

@@ -12,9 +12,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Self
 
-from tidewheel.broker.errors import BrokerUnavailable, Unroutable
+from tidewheel.broker.errors import BrokerUnavailable
 from tidewheel.broker.memory_queues import MemoryQueue, MemoryQueues, Waiting
-from tidewheel.broker.message import Message, Publication, address
+from tidewheel.broker.message import Message, Publication
+from tidewheel.broker.protocol import Untaken
+from tidewheel.broker.taking import check_taken
 from tidewheel.broker.topology import Topology
 
 
@@ -146,18 +148,20 @@ class MemoryBroker:
         """Make sure that all of *topology* exists, or change nothing and raise ``InvalidRequest``."""
         self._open_queues().declare(topology)
 
-    async def publish(self, publications: Sequence[Publication]) -> None:
+    async def offer(self, publications: Sequence[Publication]) -> list[Untaken | None]:
         """Put each message into the queues its address leads to, in this order."""
         queues = self._open_queues()
-        lost = []
+        answers: list[Untaken | None] = []
         for publication in publications:
             found = queues.route(publication.exchange, publication.routing_key)
             for queue in found:
                 queues.put(queue, publication.message)
-            if not found:
-                lost.append(address(publication))
-        if lost:
-            raise Unroutable(lost)
+            answers.append(None if found else "unroutable")
+        return answers
+
+    async def publish(self, publications: Sequence[Publication]) -> None:
+        """Do the same, and raise ``Unroutable`` for those that no queue takes."""
+        check_taken(publications, await self.offer(publications), "memory://")
 
     @asynccontextmanager
     async def consume(self, queue: str, *, prefetch: int) -> AsyncIterator[MemoryConsumer]:

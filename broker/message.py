@@ -14,6 +14,11 @@ EXPIRED = "expired"
 DELIVERED_TOO_OFTEN = "delivery-limit"
 
 
+#: What the body of a message is: for our own processes to know, or JSON for anybody.
+BYTES = "application/octet-stream"
+JSON = "application/json"
+
+
 class Message(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes with an id; ``expires_s`` is how long it is worth delivering, in seconds."""
 
@@ -21,6 +26,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     message_id: str
     headers: dict[str, str] = {}
     expires_s: float | None = None
+    content_type: str = BYTES
 
 
 class Publication(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
 
 from tidewheel.broker.message import Message, Publication
 from tidewheel.broker.topology import Topology
+
+#: Why a message was not taken: there is no queue for it, or one that takes no more.
+Untaken: TypeAlias = Literal["unroutable", "refused"]
 
 
 class Delivery(Protocol):
@@ -68,6 +71,9 @@ class Broker(Protocol):
 
     async def declare(self, topology: Topology) -> None:
         """Make sure that all of *topology* exists."""
+
+    async def offer(self, publications: Sequence[Publication]) -> list[Untaken | None]:
+        """Publish in this order, and return for each why it was not taken; None if it was."""
 
     async def publish(self, publications: Sequence[Publication]) -> None:
         """Return when the broker has taken all of them, in this order.

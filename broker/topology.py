@@ -19,6 +19,9 @@ COMMAND_DELIVERY_LIMIT = 20
 #: The exchange that takes commands from anybody, the queue that keeps them for the workers, and their keys.
 COMMANDS = "tidewheel.commands"
 COMMAND_KEYS = ("start", "signal", "cancel")
+#: The exchange on which everybody is told what happened, and the one for what people should look at.
+EVENTS = "tidewheel.events"
+ALERTS = "tidewheel.alerts"
 #: A hint in a worker's own queue goes back to the shared queue after this long.
 STICKY_TTL_S = 5.0
 
@@ -129,6 +132,11 @@ def commands_topology() -> Topology:
         ),
         bindings=tuple(Binding(COMMANDS, COMMANDS, key) for key in COMMAND_KEYS),
     )
+
+
+def bus_topology() -> Topology:
+    """What takes public events and alerts; who wants any of them binds a queue of their own."""
+    return Topology(exchanges=(Exchange(EVENTS, "topic"), Exchange(ALERTS, "topic")))
 
 
 def sticky_topology(namespace: str, worker: str, fallback: str) -> Topology:

@@ -22,6 +22,7 @@ from aiormq.exceptions import ChannelNotFoundEntity
 
 from tidewheel.broker.errors import BrokerUnavailable
 from tidewheel.broker.message import Publication
+from tidewheel.broker.protocol import Untaken
 from tidewheel.broker.rabbitmq.address import Address
 from tidewheel.broker.rabbitmq.connection import Connection, open_connection
 from tidewheel.broker.rabbitmq.consumer import RabbitConsumer, Source
@@ -29,6 +30,7 @@ from tidewheel.broker.rabbitmq.control import Control, look_for_queue
 from tidewheel.broker.rabbitmq.declaring import declare
 from tidewheel.broker.rabbitmq.dialer import Dialer
 from tidewheel.broker.rabbitmq.publisher import Publisher
+from tidewheel.broker.taking import check_taken
 from tidewheel.broker.topology import Binding, Exchange, Queue, Topology
 from tidewheel.journal.errors import InvalidRequest
 
@@ -107,6 +109,11 @@ class RabbitBroker:
         await declare(await self._asking.get(), topology)
         self._declared.remember(topology)
 
+    async def offer(self, publications: Sequence[Publication]) -> list[Untaken | None]:
+        """Publish in this order; return when RabbitMQ has answered to all of them."""
+        self._check_open()
+        return await self._offer(publications) if publications else []
+
     async def publish(self, publications: Sequence[Publication]) -> None:
         """Publish in this order; return when RabbitMQ has confirmed all of them."""
         self._check_open()
@@ -167,12 +174,15 @@ class RabbitBroker:
     # Publishing, also for consumers that are being closed
 
     async def _publish(self, publications: Sequence[Publication]) -> None:
+        check_taken(publications, await self._offer(publications), self._address.shown)
+
+    async def _offer(self, publications: Sequence[Publication]) -> list[Untaken | None]:
         patience_s = self._address.patience.publish_s
         publisher: Publisher | None = None
         try:
             async with asyncio.timeout(patience_s):
                 publisher = await self._publishing.get()
-                await publisher.publish(publications)
+                return await publisher.offer(publications)
         except TimeoutError:
             self.counts.publish_timeouts += 1
             shown = self._address.shown

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from pamqp import decode
 
-from tidewheel.broker.message import Message, Publication
+from tidewheel.broker.message import BYTES, Message, Publication
 from tidewheel.journal.errors import InvalidRequest
 
 METHOD: Final = 1
@@ -51,7 +51,6 @@ _MANDATORY: Final = 1
 _SHORTSTR_MAX: Final = 255
 _FLEETING: Final = b"\x01"
 _PERSISTENT: Final = b"\x02"
-_CONTENT_TYPE: Final = b"\x18application/octet-stream"
 # Which properties a content header has, by bit, in the order in which they follow.
 _HAS_CONTENT_TYPE: Final = 1 << 15
 _HAS_HEADERS: Final = 1 << 13
@@ -77,6 +76,7 @@ class Properties(NamedTuple):
     """What we read of a content header."""
 
     body_size: int
+    content_type: str
     headers: dict[str, Any]
     expiration: str | None
     message_id: str
@@ -162,7 +162,7 @@ class PublicationWriter:
     @staticmethod
     def _header(message: Message, *, lasting: bool) -> bytes:
         flags = _HAS_CONTENT_TYPE | _HAS_DELIVERY_MODE
-        parts = [b"", _CONTENT_TYPE]
+        parts = [b"", shortstr(message.content_type, "the content type")]
         if message.headers:
             flags |= _HAS_HEADERS
             parts.append(_table(message.headers))
@@ -243,7 +243,13 @@ def read_header(payload: bytes) -> Properties:
             headers, at = _read_table(payload, at)
         else:
             at += 1
-    return Properties(body_size, headers, found.get("expiration"), found.get("message_id", ""))
+    return Properties(
+        body_size,
+        found.get("content_type", BYTES),
+        headers,
+        found.get("expiration"),
+        found.get("message_id", ""),
+    )
 
 
 def _read_shortstr(payload: bytes, at: int) -> tuple[str, int]:

@@ -48,5 +48,6 @@ class Assembly:
             message_id=properties.message_id,
             headers=headers,
             expires_s=int(properties.expiration) / 1000 if properties.expiration else None,
+            content_type=properties.content_type,
         )
         return Incoming(self._tag, message, earlier)

@@ -15,8 +15,9 @@ from typing import Final, NamedTuple
 
 from aiormq.abc import AbstractChannel
 
-from tidewheel.broker.errors import BrokerUnavailable, Unroutable
-from tidewheel.broker.message import Publication, address
+from tidewheel.broker.errors import BrokerUnavailable
+from tidewheel.broker.message import Publication
+from tidewheel.broker.protocol import Untaken
 from tidewheel.broker.rabbitmq.connection import Connection, our_errors
 from tidewheel.broker.rabbitmq.control import Control, look_for_exchange
 from tidewheel.broker.rabbitmq.frames import (
@@ -45,8 +46,8 @@ class _Batch:
 
     def __init__(self, waiting: int) -> None:
         self.waiting = waiting
-        self.unroutable: list[str] = []
-        self.refused = 0
+        #: Those that were not taken, by their place in the call.
+        self.untaken: dict[int, Untaken] = {}
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def settle_one(self) -> None:
@@ -65,6 +66,7 @@ class _Sent(NamedTuple):
 
     publication: Publication
     batch: _Batch
+    place: int
 
 
 class Publisher:
@@ -109,39 +111,34 @@ class Publisher:
         """Whether it can publish, as far as is known."""
         return self._failure is None and self._connection.gone is None
 
-    async def publish(self, publications: Sequence[Publication]) -> None:
-        """Return when the broker has taken all of them; the caller bounds the wait.
-
-        Raises ``Unroutable`` when it has taken all but some that no queue takes.
-        """
+    async def offer(self, publications: Sequence[Publication]) -> list[Untaken | None]:
+        """Return what became of each when the broker has answered to all; the caller bounds the wait."""
         await self._look_for_exchanges({publication.exchange for publication in publications})
-        routable = [one for one in publications if one.exchange in self._exchanges]
+        routable = [(place, one) for place, one in enumerate(publications) if one.exchange in self._exchanges]
         batch = _Batch(len(routable))
-        batch.unroutable += [address(one) for one in publications if one.exchange not in self._exchanges]
         if routable:
             await self._lane.unblocked.wait()
             async with self._turn:
                 await self._send(routable, batch)
             await batch.done
-        if batch.refused:
-            raise BrokerUnavailable(
-                f"{self._connection.address.shown} refused {batch.refused} of {len(publications)} messages: "
-                "a queue is full, or has too few members"
-            )
-        if batch.unroutable:
-            raise Unroutable(batch.unroutable)
+        if len(routable) == len(publications) and not batch.untaken:
+            return [None] * len(publications)
+        sent = dict(routable)
+        return [
+            batch.untaken.get(place) if place in sent else "unroutable" for place in range(len(publications))
+        ]
 
     async def _look_for_exchanges(self, names: set[str]) -> None:
         for name in names - self._exchanges:
             if await self._control.exists(partial(look_for_exchange, name=name)):
                 self._exchanges.add(name)
 
-    async def _send(self, publications: Sequence[Publication], batch: _Batch) -> None:
+    async def _send(self, publications: Sequence[tuple[int, Publication]], batch: _Batch) -> None:
         # All are written before any is sent: what cannot be written is refused as a whole.
-        written = [self._writer.frames(publication) for publication in publications]
+        written = [self._writer.frames(publication) for _, publication in publications]
         chunk: list[bytes] = []
         size = 0
-        for publication, frames in zip(publications, written, strict=True):
+        for (place, publication), frames in zip(publications, written, strict=True):
             if size >= CHUNK_MAX or len(self._in_flight) >= IN_FLIGHT_MAX:
                 self._lane.write(b"".join(chunk))
                 chunk, size = [], 0
@@ -149,7 +146,7 @@ class Publisher:
             if self._failure is not None:
                 raise self._failure
             self._tag += 1
-            self._in_flight[self._tag] = _Sent(publication, batch)
+            self._in_flight[self._tag] = _Sent(publication, batch, place)
             chunk.append(frames)
             size += len(frames)
         self._lane.write(b"".join(chunk))
@@ -202,18 +199,19 @@ class Publisher:
             sent = self._in_flight.pop(one, None)
             self._returned_tags.discard(one)
             if sent is not None:
-                sent.batch.refused += refused
+                if refused:
+                    sent.batch.untaken[sent.place] = "refused"
                 sent.batch.settle_one()
         self._room.set()
 
     def _note_returned(self, returned: Returned, message_id: str) -> None:
         """Find whose message came back. Returns come in the order of sending, before the confirm."""
-        for tag, (publication, batch) in self._in_flight.items():
+        for tag, (publication, batch, place) in self._in_flight.items():
             if (
                 publication.message.message_id == message_id
                 and (publication.exchange, publication.routing_key) == returned
                 and tag not in self._returned_tags
             ):
                 self._returned_tags.add(tag)
-                batch.unroutable.append(address(publication))
+                batch.untaken[place] = "unroutable"
                 return

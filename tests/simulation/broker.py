@@ -17,6 +17,7 @@ from tidewheel.broker.errors import BrokerUnavailable, Unroutable
 from tidewheel.broker.memory import MemoryBroker, MemoryConsumer, MemoryDelivery
 from tidewheel.broker.memory_queues import MemoryQueues
 from tidewheel.broker.message import Message, Publication, address
+from tidewheel.broker.protocol import Untaken
 from tidewheel.broker.topology import COMMANDS, Topology
 
 T = TypeVar("T")
@@ -77,6 +78,14 @@ class SimulatedBroker:
     async def declare(self, topology: Topology) -> None:
         """Make sure that all of *topology* exists."""
         await self._ask(lambda: at_once(self._twin.declare(topology)))
+
+    async def offer(self, publications: Sequence[Publication]) -> list[Untaken | None]:
+        """Do the same, and say which of them no queue takes."""
+        try:
+            await self.publish(publications)
+        except Unroutable as lost:
+            return ["unroutable" if address(one) in lost.addresses else None for one in publications]
+        return [None] * len(publications)
 
     async def publish(self, publications: Sequence[Publication]) -> None:
         """Take all of them; what happens to a hint after that nobody is told.

@@ -18,7 +18,7 @@ from tests.conformance.broker.harness import (
     to,
 )
 from tidewheel.broker.errors import BrokerUnavailable, Unroutable
-from tidewheel.broker.message import ORIGIN, REASON
+from tidewheel.broker.message import ORIGIN, REASON, Message, Publication
 from tidewheel.broker.protocol import Broker
 from tidewheel.broker.topology import Binding, Exchange, Queue, Topology
 from tidewheel.journal.errors import InvalidRequest
@@ -306,3 +306,28 @@ async def test_a_queue_with_a_consumer_does_not_expire(broker: Broker) -> None:
             assert await comes_nothing(deliveries)
         await broker.publish([to("mine", "still here")])
         assert await texts_of(deliveries, 1) == ["still here"]
+
+
+async def test_of_each_publication_it_is_said_whether_it_was_taken(broker: Broker) -> None:
+    """Whoever offers several learns which of them no queue takes; the others are there, in their order."""
+    await broker.declare(Topology(exchanges=(Exchange("offered", "topic"),)))
+    offered = [to("plain", "a"), to("nowhere", "b"), to("x.y", "c", exchange="offered"), to("plain", "d")]
+
+    answers = await broker.offer(offered)
+
+    if "unroutable" in broker.lacks:
+        assert answers[0] is answers[3] is None
+    else:
+        assert answers == [None, "unroutable", "unroutable", None]
+    assert await broker.offer([]) == []
+    async with broker.consume("plain", prefetch=2) as deliveries:
+        assert [text_of(await next_of(deliveries)) for _ in range(2)] == ["a", "d"]
+
+
+async def test_the_content_type_travels_along(broker: Broker) -> None:
+    """Whoever reads a message is told what its body is."""
+    message = Message(body=b"{}", message_id="m", content_type="application/json")
+    await broker.publish([Publication(message=message, routing_key="plain")])
+
+    async with broker.consume("plain", prefetch=1) as deliveries:
+        assert (await next_of(deliveries)).message.content_type == "application/json"

@@ -74,6 +74,20 @@ async def test_a_refused_message_makes_the_broker_unavailable() -> None:
         await broker.close()
 
 
+async def test_of_what_is_offered_each_refusal_is_told() -> None:
+    """Whoever offers several learns which of them the broker did not take."""
+    async with scripted_broker() as server:
+
+        def answer(session: Session, channel: int, tag: int) -> None:
+            session.send(channel, commands.Basic.Nack(tag) if tag == 2 else commands.Basic.Ack(tag))
+
+        server.on_publish = answer
+        broker = RabbitBroker(read_url(server.url))
+
+        assert await broker.offer([to("q"), to("q"), to("q")]) == [None, "refused", None]
+        await broker.close()
+
+
 async def test_returns_are_told_to_whom_they_belong() -> None:
     """Of two calls that publish side by side, each hears of its own, also with equal ids and keys."""
     async with scripted_broker() as server:
