@@ -25,6 +25,7 @@ from tidewheel.store.columns import micros
 from tidewheel.store.counting import Counters
 from tidewheel.store.inline_steps import inline_steps
 from tidewheel.store.ledger import Ledger
+from tidewheel.store.memory_outbox import MemoryOutbox, OutboxRow
 from tidewheel.store.page import put_off
 from tidewheel.store.passages import checksum, entries_of
 from tidewheel.store.protocol import Answered, Due, DueStep, DueTimer, Loaded, LoadedStep, RunFilter
@@ -46,8 +47,8 @@ class MemoryRows:
         self.promises: defaultdict[bytes, dict[str, tuple[str, bool]]] = defaultdict(dict)
         self.known: defaultdict[bytes, set[str]] = defaultdict(set)
         self.step_ids: defaultdict[bytes, dict[str, int]] = defaultdict(dict)
-        #: Ranges of events that the bus is owed, per run, in order.
-        self.outbox: defaultdict[bytes, list[tuple[int, int]]] = defaultdict(list)
+        #: What the bus is owed, per run, in order.
+        self.outbox: defaultdict[bytes, list[OutboxRow]] = defaultdict(list)
         self.counters = Counters()
 
     def run(self, ref: RunRef) -> RunRecord | None:
@@ -90,7 +91,14 @@ class MemoryRows:
         journal.append(passage)
         self.counters.events_written += passage.last_seq - end
         if passage.public is not None:
-            self.outbox[key].append((passage.first_seq, passage.last_seq))
+            self.outbox[key].append(
+                OutboxRow(
+                    first_seq=passage.first_seq,
+                    last_seq=passage.last_seq,
+                    created_at=passage.at,
+                    due_at=passage.at,
+                )
+            )
 
     def step(self, key: bytes, path: str) -> StepRecord | None:
         """Return an open step that has a row."""
@@ -178,6 +186,7 @@ class MemoryStore:
         self._written = asyncio.Event()
         self._group_commit = GroupCommit(self)
         self._users_tables: sqlite3.Connection | None = None
+        self.outbox = MemoryOutbox(self.rows, self._time)
 
     @property
     def counters(self) -> Counters:

@@ -17,6 +17,7 @@ import msgspec
 from tidewheel.journal.events import Entry, InvokeScheduled
 from tidewheel.store.append import Append, Appended, Hint
 from tidewheel.store.columns import moment
+from tidewheel.store.outbox import Outbox
 from tidewheel.store.records import RunRecord, RunRef, StepRecord, TimerRecord, WorkerRecord
 
 #: Takes what became of an append, or why nobody knows that.
@@ -119,6 +120,10 @@ class Transaction(Protocol):
 
 class Store(Protocol):
     """Journals, and who owes them what."""
+
+    @property
+    def outbox(self) -> Outbox:
+        """What the event bus is owed."""
 
     async def append(self, batch: Sequence[Append]) -> list[Appended]:
         """Write all of *batch* in one transaction; the answers are in its order.

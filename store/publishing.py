@@ -27,7 +27,7 @@ from tidewheel.journal.public import (
     idempotency_key,
     publish,
 )
-from tidewheel.store.records import RunRecord, StepRecord
+from tidewheel.store.records import RunRecord, RunRef, StepRecord
 from tidewheel.store.rows import Rows
 
 
@@ -63,14 +63,14 @@ _decode = msgspec.json.Decoder(Context).decode
 
 
 def public_events(
-    run: RunRecord, context: bytes, entries: Iterable[ev.Entry], given: ev.Json = None
+    run: RunRef, workflow: str, context: bytes, entries: Iterable[ev.Entry], given: ev.Json = None
 ) -> list[PublicEvent]:
     """Return what the *entries* of a passage publish; *given* is the run's input, if it is admitted here."""
     before = _decode(context)
     fold = PublicFold(
         run_id=run.run_id,
         namespace=run.namespace,
-        workflow=run.workflow,
+        workflow=workflow,
         plan_version=before.version,
         input=given,
         prev_seq=before.prev_seq,

@@ -234,7 +234,8 @@ step_ids = Table(
     sqlite_with_rowid=False,
 )
 
-#: What the event bus is owed: a range of a run's events per commit, and how telling it went so far.
+#: What the event bus is owed: a range of a run's events per commit, and how telling it went so far. What is
+#: dead waits for a person.
 outbox = Table(
     "tidewheel_outbox",
     metadata,
@@ -247,11 +248,15 @@ outbox = Table(
     Column("claimed_by", Text),
     Column("claimed_until", Moment),
     Column("last_error", Text),
+    Column("first_error", Text),
+    Column("dead_at", Moment),
     PrimaryKeyConstraint("run_key", "first_seq", name="tidewheel_outbox_pk"),
     _hot_check("first_seq >= 0 AND first_seq <= last_seq", name="tidewheel_outbox_range"),
     _hot_check("attempts >= 0", name="tidewheel_outbox_attempts"),
     sqlite_with_rowid=False,
 )
+
+Index("tidewheel_outbox_dead", outbox.c.run_key, outbox.c.first_seq, **_partial("dead_at IS NOT NULL"))
 
 workers = Table(
     "tidewheel_workers",

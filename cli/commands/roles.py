@@ -50,7 +50,7 @@ Slots = Annotated[
         "--slots",
         metavar="M",
         show_default=False,
-        help="Steps a worker process executes at a time; else TIDEWHEEL_SLOTS, else 64.",
+        help="Steps a worker process executes at a time; else TIDEWHEEL_SLOTS, else 128.",
     ),
 ]
 Processes = Annotated[
@@ -127,8 +127,8 @@ def up_command(
 ) -> int:
     """Run an app on the configured store and broker.
 
-    All roles together: a worker and a keeper, in one process; with --processes N, N workers and
-    a keeper in a process each. A store of an older release is not migrated by it: `tidewheel db
+    All roles together: a worker, a keeper and a relay, in one process; with --processes N, N
+    workers, a keeper and a relay in a process each. A store of an older release is not migrated by it: `tidewheel db
     migrate` does that.
     """
     from tidewheel.cli.connecting import Where  # noqa: PLC0415 - imported when it runs
@@ -202,6 +202,28 @@ def keeper_command(
     return serving.keeper(Where(store, broker, namespace), options)
 
 
+def relay_command(
+    *,
+    health: Health = None,
+    level: Level = LogLevel.INFO,
+    store: Store = None,
+    broker: Broker = None,
+    namespace: Namespace = None,
+    as_json: JsonLog = False,
+    supervised: Supervised = None,
+) -> int:
+    """Run a relay alone: it publishes what happened to the event bus.
+
+    Each event goes to the exchange tidewheel.events, under <namespace>.<workflow>.<EventType>, those of
+    all namespaces of the store. Any number may run. What cannot be published: `tidewheel dlq list`.
+    """
+    from tidewheel.cli.connecting import Where  # noqa: PLC0415 - imported when it runs
+    from tidewheel.cli.roles import serving  # noqa: PLC0415 - as above
+
+    options = serving.Options(health=health, level=level.value, as_json=as_json, supervised=supervised)
+    return serving.relay(Where(store, broker, namespace), options)
+
+
 def add_to(root: typer.Typer) -> None:
     """Add the commands to *root*."""
     root.command(
@@ -239,3 +261,9 @@ def add_to(root: typer.Typer) -> None:
         )
         + _STOPPING,
     )(keeper_command)
+    root.command(
+        "relay",
+        short_help="Run a relay alone: it publishes what happened to the event bus.",
+        epilog=examples("tidewheel relay", "tidewheel relay --store postgresql://... --broker amqp://...")
+        + _STOPPING,
+    )(relay_command)

@@ -1,4 +1,4 @@
-"""``dev``, ``up``, ``worker``, ``keeper``: from a command line to processes that go on until stopped."""
+"""``dev``, ``up``, ``worker``, ``keeper``, ``relay``: from a command line to processes that go on."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from tidewheel.cli.roles.charge import Charge, Link
 from tidewheel.cli.roles.process import Made, Plan, leave_stuck_threads, work
 from tidewheel.cli.roles.supervising import supervise
 from tidewheel.cli.roles.witness import watched
+from tidewheel.outbox.config import RelayConfig
+from tidewheel.outbox.relay import Relay
 from tidewheel.sdk.app import App
 from tidewheel.sdk.limits import Limits
 from tidewheel.sdk.settings import ConnectionSettings
@@ -30,6 +32,11 @@ from tidewheel.workers.keeper import Keeper
 from tidewheel.workers.process import Role
 from tidewheel.workers.watchdog import Watchdog
 from tidewheel.workers.worker import Worker
+
+
+#: The commands whose processes have these roles.
+_KEEPING = frozenset({"dev", "up", "keeper"})
+_RELAYING = frozenset({"dev", "up", "relay"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +124,11 @@ def keeper(where: Where, options: Options) -> ExitCode:
     return _serve("keeper", None, where, options, options.process_config())
 
 
+def relay(where: Where, options: Options) -> ExitCode:
+    """Run a relay alone."""
+    return _serve("relay", None, where, options, options.process_config())
+
+
 def _serve(
     command: str, reference: str | None, where: Where, options: Options, config: ProcessConfig
 ) -> ExitCode:
@@ -153,12 +165,17 @@ def _serve(
 def _roles(command: str, app: App | None, settings: ConnectionSettings, worker_config: WorkerConfig) -> Made:
     """Return what makes the roles of *command*; everything they are told is read now."""
     keeper_config, limits = KeeperConfig.from_environment(), Limits.from_environment()
+    relay_config = RelayConfig.from_environment()
 
     def roles(store: Store, broker: Broker, health: Health) -> Sequence[Role]:
-        # Stopped in the opposite order: the keeper goes on while the worker finishes.
+        # Stopped in the opposite order: keeper and relay go on while the worker finishes.
         made: list[Role] = [Watchdog()]
-        if command != "worker":
+        if command in _KEEPING:
             made.append(Keeper(store, broker, namespace=settings.namespace, config=keeper_config))
+        if command in _RELAYING:
+            relays = Relay(store, broker, config=relay_config)
+            health.require("relaying", relays.well)
+            made.append(relays)
         if app is not None:
             works = Worker(
                 app,
@@ -178,7 +195,7 @@ def _roles(command: str, app: App | None, settings: ConnectionSettings, worker_c
 def _supervise(
     command: str, reference: str, where: Where, options: Options, config: ProcessConfig
 ) -> ExitCode:
-    """Run several workers, and for ``up`` a keeper, each in a process of its own."""
+    """Run several workers, and for ``up`` a keeper and a relay, each in a process of its own."""
     settings, worker_config = where.settings(), options.worker_config()
     for url in (settings.store, settings.broker):
         if url.lower().startswith("memory:"):
@@ -192,7 +209,7 @@ def _supervise(
     ]
     if command == "up":
         level = ["--log-level", options.level, *(["--json"] if options.as_json else [])]
-        charges.append(Charge("keeper", ["keeper", *place, *level], looks=looks))
+        charges += [Charge(role, [role, *place, *level], looks=looks) for role in ("keeper", "relay")]
     banner = Banner(command=command, reference=reference, settings=settings, queues=worker_config.queues)
     with _logging(options, name=None):
         return supervise(

@@ -26,6 +26,7 @@ from tidewheel.store.protocol import Answered, Due, Loaded, LoadedStep, RunFilte
 from tidewheel.store.records import RunRecord, RunRef, WorkerRecord
 from tidewheel.store.sqlite import keeping, reading
 from tidewheel.store.sqlite.connection import BUSY_TIMEOUT_S, Database
+from tidewheel.store.sqlite.outbox import SqliteOutbox
 from tidewheel.store.sqlite.readers import Readers
 from tidewheel.store.sqlite.revision import check_revision, prepare
 from tidewheel.store.sqlite.rows import SqliteRows
@@ -54,6 +55,7 @@ class SqliteStore:
         self._readers = Readers(database)
         #: Two steps of one event loop that both want the write lock would wait for each other.
         self._one_step_at_a_time = asyncio.Lock()
+        self.outbox = SqliteOutbox(self._read, self._write, self._time)
 
     @classmethod
     async def open(

@@ -103,6 +103,7 @@ class SimulatedStore:
         self._database = database
         self._twin = database.twin
         self._group_commit = GroupCommit(self)
+        self.outbox = database.twin.outbox
 
     # Writing
 

@@ -222,7 +222,7 @@ class StoreWatch:
         for passage in self.rows.journals[run.key]:
             entries = self.rows.entries(run.key, passage.first_seq, passage.last_seq)
             if passage.public is not None:
-                told += public_events(run, passage.public, entries)
+                told += public_events(run.ref, run.workflow, passage.public, entries)
         if told != published(self._entries(run), run.run_id, run.namespace):
             self._fail(f"run {run.run_id}: what its passages publish is not what the whole journal does")
 

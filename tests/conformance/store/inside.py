@@ -67,7 +67,7 @@ class InsideMemory:
     def outbox(self, ref: RunRef) -> list[tuple[int, int]]:
         """Return the ranges that the event bus is owed."""
         rows = self.store.rows
-        return list(rows.outbox[rows.by_ref[ref]])
+        return [(row.first_seq, row.last_seq) for row in rows.outbox[rows.by_ref[ref]]]
 
     def row_counts(self) -> dict[str, int]:
         """Return how many rows each table has."""

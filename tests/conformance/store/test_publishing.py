@@ -96,7 +96,9 @@ async def told(inside: Inside, run: Run) -> list[PublicEvent]:
     entries, record = await run.journal(), await run.record()
     for row in inside.passages(run.ref):
         if row.public is not None:
-            found += public_events(record, row.public, entries[row.first_seq : row.last_seq + 1])
+            found += public_events(
+                record.ref, record.workflow, row.public, entries[row.first_seq : row.last_seq + 1]
+            )
     return found
 
 

@@ -102,7 +102,7 @@ async def told(inside: Inside, run: Run) -> list[PublicEvent]:
     for row in inside.passages(run.ref):
         if row.public is not None:
             passage = entries[row.first_seq : row.last_seq + 1]
-            found += public_events(record, row.public, passage, first.input)
+            found += public_events(record.ref, record.workflow, row.public, passage, first.input)
     return found
 
 

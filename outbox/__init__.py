@@ -1,0 +1,1 @@
+"""What publishes to the event bus: the relay, its pauses, and dead letters."""
