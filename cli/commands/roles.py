@@ -128,8 +128,8 @@ def up_command(
     """Run an app on the configured store and broker.
 
     All roles together: a worker, a keeper and a relay, in one process; with --processes N, N
-    workers, a keeper and a relay in a process each. A store of an older release is not migrated by it: `tidewheel db
-    migrate` does that.
+    workers, a keeper and a relay in a process each. A store of an older release is not migrated
+    by it: `tidewheel db migrate` does that.
     """
     from tidewheel.cli.connecting import Where  # noqa: PLC0415 - imported when it runs
     from tidewheel.cli.roles import serving  # noqa: PLC0415 - as above

@@ -20,6 +20,7 @@ Check: TypeAlias = Literal[
     "parked",
     "steps",
     "dead letters",
+    "events",
     "journals",
 ]
 #: In the order they are told.
@@ -34,6 +35,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     "parked",
     "steps",
     "dead letters",
+    "events",
     "journals",
 )
 #: Findings of one check that people are shown; programs get all.

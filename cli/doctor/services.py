@@ -18,6 +18,7 @@ from tidewheel.cli.doctor.findings import Report
 from tidewheel.cli.timeline.text import counted, duration
 from tidewheel.store.errors import CommitUnknown, StoreUnavailable
 from tidewheel.store.migrations import schema_status
+from tidewheel.store.outbox import COUNTED_MAX
 from tidewheel.store.records import WorkerRecord
 from tidewheel.store.urls import MemoryUrl, SqliteUrl, parse_url
 from tidewheel.workers.lifeline import process_began
@@ -138,3 +139,16 @@ async def look_at_dead_letters(link: Link, queues: Iterable[str], report: Report
             "dead letters", message, f"the header {REASON} of each says why; send it anew as it should be"
         )
     report.say("dead letters", f"{total:,} waiting, {poison:,} unreadable")
+
+
+async def look_at_events(link: Link, report: Report) -> None:
+    """Relays publish what happened; what they could not publish waits for a person."""
+    backlog = await link.store.outbox.backlog()
+    most = "at least " if backlog.rows == COUNTED_MAX else ""
+    said = f"{most}{counted(backlog.rows, 'row')} to be published"
+    if backlog.oldest_at is not None:
+        said += f", the oldest {duration((backlog.now - backlog.oldest_at).total_seconds())} old"
+    report.say("events", said)
+    if backlog.dead:
+        message = f"{counted(backlog.dead, 'dead letter')} of events that could not be published"
+        report.find("events", message, "`tidewheel dlq list` says why; mend it, then `tidewheel dlq redrive`")

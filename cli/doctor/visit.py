@@ -58,6 +58,7 @@ async def _visit(where: Where, report: Report, *, fix: bool, deep: bool, as_json
             services.look_at_workers(alive, registered, rounds.open, now, report)
             if reachable:
                 await services.look_at_dead_letters(link, rounds.queues, report)
+            await services.look_at_events(link, report)
             if deep:
                 await _look_at_journals(link, report, line, told=rounds.unreadable)
     return reachable and writable

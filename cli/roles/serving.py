@@ -33,7 +33,6 @@ from tidewheel.workers.process import Role
 from tidewheel.workers.watchdog import Watchdog
 from tidewheel.workers.worker import Worker
 
-
 #: The commands whose processes have these roles.
 _KEEPING = frozenset({"dev", "up", "keeper"})
 _RELAYING = frozenset({"dev", "up", "relay"})

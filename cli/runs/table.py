@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tidewheel.cli import output
+from tidewheel.cli.aligned import aligned
 from tidewheel.cli.connecting import Where, stored
 from tidewheel.cli.exit_codes import ExitCode
-from tidewheel.cli.timeline.text import columns, counted, cut, duration, plain
+from tidewheel.cli.timeline.text import counted, cut, duration, plain
 from tidewheel.journal.ids import check_name
 from tidewheel.sdk.door import check_page_size, check_status
 from tidewheel.store.protocol import RunFilter
@@ -49,7 +49,7 @@ def run(where: Where, chosen: Chosen, *, as_json: bool) -> ExitCode:
         output.emit_json([as_json_value(record) for record in records])
         return ExitCode.OK
     if records:
-        for line in _lines([_HEAD, *(_row(record, now) for record in records)]):
+        for line in aligned([_HEAD, *(_row(record, now) for record in records)]):
             output.emit(line)
     more = f"; --limit {chosen.limit} was reached" if len(records) == chosen.limit else ""
     output.say(counted(len(records), "run") + more)
@@ -88,13 +88,3 @@ def _row(record: RunRecord, now: dt.datetime) -> tuple[str, ...]:
     started = record.created_at.strftime("%Y-%m-%d %H:%M:%SZ")
     note = cut(", ".join(notes), _NOTE_COLUMNS_MAX)
     return (plain(record.run_id), plain(record.workflow), record.status, started, took, note)
-
-
-def _lines(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    widths = [max(columns(row[place]) for row in rows) for place in range(len(_HEAD))]
-    return [
-        "  ".join(
-            cell + " " * (width - columns(cell)) for cell, width in zip(row, widths, strict=True)
-        ).rstrip()
-        for row in rows
-    ]

@@ -369,3 +369,15 @@ def test_a_damaged_broker_file_is_told_how_to_be_rid_of(run: Run, healthy: None)
 
     assert ran.returncode == ExitCode.UNREACHABLE
     assert "stop all processes and remove it: hints in it are given again" in ran.stdout
+
+
+@pytest.mark.usefixtures("shelf")
+def test_events_that_could_not_be_published_are_found(run: Run) -> None:
+    """Their runs go on, but consumers wait for them."""
+    change("UPDATE tidewheel_outbox SET dead_at = 1 WHERE first_seq = 0")
+
+    ran = run("doctor")
+
+    assert ran.returncode == ExitCode.FINDING
+    assert "of events that could not be published" in ran.stdout
+    assert "`tidewheel dlq list` says why" in ran.stdout

@@ -1,0 +1,1 @@
+"""``tidewheel dlq``: events that could not be published, looked at, tried again, or let go."""
