@@ -17,6 +17,7 @@ from tests.unit.deploy.reading import DEFINITIONS, IS_CHECKOUT
 from tidewheel.broker.topology import (
     COMMANDS,
     Topology,
+    bus_topology,
     commands_topology,
     reply_topology,
     sticky_topology,
@@ -37,7 +38,7 @@ FOREIGN = (
     "tidewheel.work",
     "tidewheel.work.",
     "tidewheel.work.a.b",
-    "tidewheel.events",
+    "tidewheel.events.more",
     "tidewheel.commands.",
     "tidewheel.commands.dlq.more",
     "tidewheel.projector",
@@ -127,7 +128,7 @@ def test_a_worker_does_not_read_replies_nor_a_keeper_a_workers_own_queue() -> No
 
 
 @pytest.mark.parametrize("kind", ["configure", "read", "write"])
-@pytest.mark.parametrize("role", ["worker", "keeper", "client"])
+@pytest.mark.parametrize("role", ["worker", "keeper", "relay", "client"])
 def test_no_role_may_touch_anything_else(role: str, kind: str) -> None:
     """Other people's queues, and what other parts of Tidewheel have, are not theirs."""
     assert [name for name in FOREIGN if may(role, kind, name)] == []
@@ -155,13 +156,27 @@ def test_every_role_publishes_to_queues_and_commands_alone(role: str) -> None:
     assert permission["vhost"] == "tidewheel"
 
 
+def test_a_relay_publishes_to_the_bus_and_does_nothing_else() -> None:
+    """It makes the exchanges; whose queues are bound to them is not its business."""
+    for exchange in bus_topology().exchanges:
+        assert [may("relay", kind, exchange.name) for kind in ("configure", "write", "read")] == [
+            True,
+            True,
+            False,
+        ]
+        assert not any(may(role, "write", exchange.name) for role in ("worker", "keeper", "client"))
+    assert not may("relay", "write", NAMELESS)
+    assert not any(may("relay", "read", queue.name) for queue in work_topology("default", QUEUES).queues)
+
+
 def test_the_committed_users_cannot_log_in() -> None:
     """Without a hash there is no password that fits; and none of them administers anything."""
     users = definitions()["users"]
 
-    assert [user["name"] for user in users] == ["tidewheel-worker", "tidewheel-keeper", "tidewheel-client"]
+    roles = ("worker", "keeper", "relay", "client")
+    assert [user["name"] for user in users] == [f"tidewheel-{role}" for role in roles]
     assert {user["password_hash"] for user in users} == {""}
-    assert [user["tags"] for user in users] == [[], [], []]
+    assert [user["tags"] for user in users] == [[], [], [], []]
 
 
 def test_the_definitions_have_only_what_old_and_new_brokers_know() -> None:
