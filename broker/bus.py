@@ -12,13 +12,12 @@ from typing import Any, Final
 
 import msgspec
 
+from tidewheel.broker.cloudevents import headers_of, namespace_of
 from tidewheel.broker.errors import PoisonMessage
 from tidewheel.broker.message import JSON, Message, Publication
 from tidewheel.broker.topology import EVENTS
 from tidewheel.journal.public import PublicEvent
 
-SPEC_VERSION: Final = "1.0"
-_SOURCE: Final = "/tidewheel/"
 #: CloudEvents has no place for it in its own attributes; an extension is in small letters.
 _IDEMPOTENCY_KEY: Final = "ce-idempotencykey"
 #: What reading hostile bytes raises; ``RecursionError`` comes from deep nesting.
@@ -52,26 +51,21 @@ _decode: Final = msgspec.json.Decoder(EventBody).decode
 def publication_of_event(event: PublicEvent, namespace: str) -> Publication:
     """Address *event* to whoever has bound a queue for its topic."""
     event_id = event.id
-    headers = {
-        "ce-specversion": SPEC_VERSION,
-        "ce-id": event_id,
-        "ce-type": event.event_type,
-        "ce-source": _SOURCE + namespace,
-        "ce-subject": event.run_id,
-        _IDEMPOTENCY_KEY: event.idempotency_key,
-    }
-    if event.emitted_at is not None:
-        headers["ce-time"] = _rfc3339(event.emitted_at)
+    headers = headers_of(
+        id=event_id,
+        type=event.event_type,
+        namespace=namespace,
+        subject=event.run_id,
+        time=event.emitted_at,
+    )
+    headers[_IDEMPOTENCY_KEY] = event.idempotency_key
     message = Message(body=_encode(_body_of(event)), message_id=event_id, headers=headers, content_type=JSON)
     return Publication(message=message, exchange=EVENTS, routing_key=event.routing_key(namespace))
 
 
 def read_event(message: Message) -> tuple[str, PublicEvent]:
     """Return the namespace and the event, or raise ``PoisonMessage`` with what is wrong with it."""
-    source = message.headers.get("ce-source", "")
-    namespace = source.removeprefix(_SOURCE)
-    if not source.startswith(_SOURCE) or not namespace:
-        raise PoisonMessage(f"not an event of ours: its ce-source is {source!r}, not {_SOURCE}<namespace>")
+    namespace = namespace_of(message)
     try:
         body = _decode(message.body)
     except _NOT_READABLE as error:
@@ -114,7 +108,3 @@ def _body_of(event: PublicEvent) -> EventBody:
         parent_event_id=event.parent_event_id,
         data=event.data,
     )
-
-
-def _rfc3339(at: dt.datetime) -> str:
-    return at.astimezone(dt.UTC).isoformat().replace("+00:00", "Z")
