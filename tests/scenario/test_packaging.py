@@ -62,6 +62,24 @@ def test_type_checkers_find_the_types(site: Path) -> None:
     assert (site / "tidewheel" / "py.typed").is_file()
 
 
+def test_the_schemas_of_messages_are_installed(site: Path) -> None:
+    """Whoever has the package has the contract of the bus, and needs nothing else to read it."""
+    python = site.parents[2] / "bin" / "python"
+    script = (
+        "from importlib.resources import files; from tidewheel.broker.schemas import BODIES, schema_of; "
+        "print(*(schema_of(body)['title'] for body in BODIES)); "
+        "print(*sorted(each.name for each in files('tidewheel.broker.schemas').iterdir() "
+        "if each.name.endswith('.json')))"
+    )
+
+    printed = run(python, "-c", script, cwd=site.parent)
+
+    assert printed.splitlines() == [
+        "PublicEvent Alert StartCommand SignalCommand CancelCommand",
+        "alert.json cancel.json event.json signal.json start.json",
+    ]
+
+
 def test_every_module_imports_with_the_declared_dependencies_alone(site: Path) -> None:
     """No module needs a package that only developers have."""
     python = site.parents[2] / "bin" / "python"
