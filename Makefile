@@ -168,6 +168,7 @@ docs: $(STAMP)  ## write the generated pages again
 		tidewheel.workers.config:KeeperConfig tidewheel.workers.config:ProcessConfig \
 		tidewheel.workers.config:EventLoopConfig > build/configuration.md
 	@mv build/configuration.md docs/configuration.md
+	@$(PY) -m tests.unit.broker.asyncapi_document
 
 .PHONY: format
 format: $(STAMP)  ## fix what ruff can fix, then format
