@@ -11,6 +11,7 @@ started, and what follows must be what it prints. What may differ from one time 
 A comment above a block says more about it, and readers do not see it:
 
 * ``<!-- file: orders.py -->`` saves the block under that name;
+* ``<!-- later -->`` only saves the block, which a command further down runs;
 * ``<!-- continues -->`` puts the code of the block before in front of it;
 * ``<!-- exit: 1 -->`` names the exit code that the commands have, if not 0;
 * ``<!-- background: 4711 -->`` has the block's one command go on in the background once it has printed what
@@ -43,7 +44,7 @@ PAUSE_S = 0.05
 
 _FENCE = re.compile(r"^```(?P<language>\w*)\s*$")
 _DIRECTIVE = re.compile(
-    r"^<!-- (?P<name>file|continues|exit|background|eventually)(?:: (?P<value>[\w.-]+))? -->$"
+    r"^<!-- (?P<name>file|later|continues|exit|background|eventually)(?:: (?P<value>[\w.-]+))? -->$"
 )
 _LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
 _ANYTHING = re.compile(r"\.\.\.|\b\d\d:\d\d:\d\d| *\b\d+\.\d+ s\b")
@@ -167,10 +168,12 @@ class Reader:
                 process.wait()
 
     def _run_python(self, block: Block) -> None:
-        """Save *block* and run it; its code is kept for the block that continues it."""
+        """Save *block* and run it, unless that is for later; its code is kept for what continues it."""
         self._code = self._code + "\n" + block.text if "continues" in block.directives else block.text
         saved = self._folder / block.directives.get("file", f"line_{block.line}.py")
         saved.write_text(self._code, "utf-8")
+        if "later" in block.directives:
+            return
 
         done = self._execute([sys.executable, saved.name])
 
@@ -327,6 +330,7 @@ NAMED = "python -u -c 'import os, time; print(f\"I am {os.getpid()}\"); time.sle
         "```console\n$ kill -9 4711\n```\n",
         "```console\n$ rm -r .\n```\n",
         "```python\nx = 1\n",
+        "<!-- file: a.py -->\n<!-- later -->\n```python\nx\n```\n\n```console\n$ python a.py\n```\n",
     ],
 )
 def test_a_page_that_says_something_untrue_fails(page: str, tmp_path: Path) -> None:
@@ -340,6 +344,7 @@ def test_a_page_that_says_something_untrue_fails(page: str, tmp_path: Path) -> N
     [
         "```python\nx = 1\n```\n\n<!-- continues -->\n```python\nassert x == 1\n```\n",
         "<!-- file: a.py -->\n```python\nprint(1)\n```\n\n```console\n$ python a.py\n1\n```\n",
+        "<!-- file: a.py -->\n<!-- later -->\n```python\nassert False\n```\n",
         "<!-- exit: 3 -->\n```console\n$ python -c 'print(1); raise SystemExit(3)'\n1\n```\n",
         "```console\n$ python -c 'print(1); print(2); print(\"3 s\")'\n1\n...\n... s\n```\n",
         "```console\n$ python -c 'print(\"11:22:33 after   12.5 s\")'\n05:48:25 after 1.065 s\n```\n",
@@ -350,7 +355,7 @@ def test_a_page_that_says_something_untrue_fails(page: str, tmp_path: Path) -> N
     ],
 )
 def test_the_conventions_of_a_page_hold(page: str, tmp_path: Path) -> None:
-    """Blocks continue, are saved, go on in the background, may exit otherwise, and leave out what varies."""
+    """Blocks continue, are saved or kept for later, go on in the background, and leave out what varies."""
     Reader(tmp_path).follow(page)
 
 
