@@ -20,9 +20,10 @@ import random
 import secrets
 import socket
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tidewheel.broker.alerts import Alert, alert_of
 from tidewheel.broker.bus import publication_of_event
 from tidewheel.broker.message import Publication, address
 from tidewheel.broker.protocol import Broker, Untaken
@@ -32,9 +33,10 @@ from tidewheel.outbox.backoff import pause_s
 from tidewheel.outbox.config import RelayConfig
 from tidewheel.outbox.lane import Lane
 from tidewheel.store.errors import Unreadable
-from tidewheel.store.outbox import Owed, OwedRow, Place, Trouble
+from tidewheel.store.outbox import OwedRow, Place, Trouble
 from tidewheel.store.owed_events import events_of
 from tidewheel.store.protocol import Store
+from tidewheel.workers.alarms import Alarms
 
 logger = logging.getLogger("tidewheel.relay")
 
@@ -64,10 +66,6 @@ class Counts:
     lag_s: float = 0.0
 
 
-#: Is told of each dead letter: whose it is, and what happened.
-OnDeadLetter = Callable[[Owed, Trouble], Awaitable[None]]
-
-
 class Relay:
     """See the module."""
 
@@ -77,7 +75,7 @@ class Relay:
         broker: Broker,
         *,
         config: RelayConfig | None = None,
-        on_dead_letter: OnDeadLetter | None = None,
+        alarms: Alarms | None = None,
         chance: random.Random | None = None,
     ) -> None:
         self.config = config or RelayConfig()
@@ -86,13 +84,14 @@ class Relay:
         self._store = store
         self._outbox = store.outbox
         self._broker = broker
-        self._on_dead_letter = on_dead_letter
+        self._alarms = alarms or Alarms(broker)
         self._chance = chance or random.Random()  # noqa: S311 - pauses need differ, not be secret
         self._lanes: dict[bytes, Lane] = {}
         #: After which run to go on, and whether that may bring more. While some runs take long others are
         #: looked for from time to time.
         self._after = b""
         self._has_more = True
+        self._now: dt.datetime | None = None
         self._look_at = self._renew_at = 0.0
         self._is_declared = False
         self._is_stopping = asyncio.Event()
@@ -169,6 +168,7 @@ class Relay:
             self._renew_at = now_s + self.config.lease_s / 3
         for owed in claimed.owed:
             self._lanes.setdefault(owed.run_key, Lane(owed))
+        self._now = claimed.now
         self._after, self._has_more = claimed.after, bool(claimed.owed or claimed.after)
         self._look_at = now_s + self.config.poll_s
         oldest = min((owed.since for owed in claimed.owed), default=claimed.now)
@@ -283,9 +283,25 @@ class Relay:
                 )
                 continue
             self.counts.dead += 1
-            logger.error("events of run %s are a dead letter, see `tidewheel dlq`: %s", run_id, trouble.error)
-            if self._on_dead_letter is not None:
-                await self._on_dead_letter(lane.owed, trouble)
+            await self._alarms.raise_(self._alert_of(lane, trouble))
+
+    def _alert_of(self, lane: Lane, trouble: Trouble) -> Alert:
+        run, seq = lane.owed.run, trouble.place.first_seq
+        assert self._now is not None
+        return alert_of(
+            "OUTBOX_DEAD_LETTER",
+            namespace=run.namespace,
+            run_id=run.run_id,
+            summary=f"events of run {run.run_id} could not be published: {trouble.error}",
+            details={
+                "id": f"{run.run_id}@{seq}",
+                "workflow": lane.owed.workflow,
+                "firstSeq": seq,
+                "attempts": lane.failures,
+                "error": trouble.error,
+            },
+            raised_at=self._now,
+        )
 
     def _trouble_of(self, lane: Lane) -> Trouble:
         assert lane.error is not None

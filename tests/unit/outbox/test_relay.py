@@ -10,19 +10,20 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 import pytest
 
 from tests.conformance.store.driving import Clock, Run, began, done, ends, resumes, task, waits
+from tidewheel.broker.alerts import Alert, read_alert
 from tidewheel.broker.bus import read_event
 from tidewheel.broker.errors import BrokerUnavailable
 from tidewheel.broker.memory import MemoryBroker
 from tidewheel.broker.message import Publication
 from tidewheel.broker.protocol import Untaken
-from tidewheel.broker.topology import EVENTS, Binding, Queue, Topology, bus_topology
+from tidewheel.broker.topology import ALERTS, EVENTS, Binding, Queue, Topology, bus_topology
 from tidewheel.journal.errors import InvalidRequest
 from tidewheel.journal.public import PublicEvent, published
 from tidewheel.outbox import relay as relay_module
 from tidewheel.outbox.config import RelayConfig
 from tidewheel.outbox.relay import Relay
 from tidewheel.store.memory import MemoryStore
-from tidewheel.store.outbox import DeadLetterFilter, Owed, Trouble
+from tidewheel.store.outbox import DeadLetterFilter
 
 PATIENCE_S = 10.0
 CONFIG = RelayConfig(poll_s=0.01, attempts=3, retry_s=1.0)
@@ -43,6 +44,8 @@ class TroubledBroker(MemoryBroker):
         """Take what is not refused."""
         if self.is_down:
             raise BrokerUnavailable("the broker is away")
+        if publications[0].exchange == ALERTS:
+            return await super().offer(publications)
         subjects = [publication.message.headers["ce-subject"] for publication in publications]
         if self.too_large.intersection(subjects):
             raise InvalidRequest("a message is too large")
@@ -59,22 +62,26 @@ class World:
         self.clock = Clock()
         self.store = MemoryStore(clock=self.clock)
         self.broker = TroubledBroker()
-        self.dead: list[tuple[Owed, Trouble]] = []
         self.told: list[PublicEvent] = []
 
     def relay(self, config: RelayConfig = CONFIG) -> Relay:
-        """Return a relay that says of each dead letter."""
+        """Return a relay."""
+        return Relay(self.store, self.broker, config=config)
 
-        async def note(owed: Owed, trouble: Trouble) -> None:
-            self.dead.append((owed, trouble))
-
-        return Relay(self.store, self.broker, config=config, on_dead_letter=note)
+    async def alerts(self) -> list[Alert]:
+        """Return the alerts that came over the bus."""
+        async with self.broker.consume("alerts", prefetch=100) as deliveries:
+            return [
+                read_alert((await anext(aiter(deliveries))).message)
+                for _ in range(await self.broker.depth("alerts"))
+            ]
 
     async def bind(self) -> None:
         """Make a queue that takes everything."""
         await self.broker.declare(bus_topology())
-        queue = Topology(queues=(Queue(name="all"),), bindings=(Binding(EVENTS, "all", "#"),))
-        await self.broker.declare(queue)
+        bindings = (Binding(EVENTS, "all", "#"), Binding(ALERTS, "alerts", "#"))
+        queues = (Queue(name="all"), Queue(name="alerts"))
+        await self.broker.declare(Topology(queues=queues, bindings=bindings))
 
     async def live(self, run_id: str) -> Run:
         """Let a run live from its start to its end."""
@@ -190,7 +197,7 @@ async def test_a_refusal_holds_back_its_own_run_alone(world: World) -> None:
 
     for run in (good, bad):
         assert await world.of(run) == published(await run.journal(), run.ref.run_id)
-    assert world.dead == []
+    assert await world.alerts() == []
 
 
 async def test_after_so_many_refusals_it_is_a_dead_letter(world: World) -> None:
@@ -211,7 +218,9 @@ async def test_after_so_many_refusals_it_is_a_dead_letter(world: World) -> None:
         assert (dead.run, dead.attempts) == (run.ref, 3)
         assert "bad" not in dead.last_error
         assert "a queue refuses" in dead.last_error
-        assert [(owed.run, trouble.place) for owed, trouble in world.dead] == [(run.ref, dead.place)]
+        (alert,) = await world.alerts()
+        assert (alert.alert, alert.severity, alert.run_id) == ("OUTBOX_DEAD_LETTER", "P1", "bad")
+        assert (alert.details["id"], alert.details["attempts"]) == ("bad@0", 3)
 
         world.broker.refused_runs = set()
         assert await world.store.outbox.redrive([dead.place]) == 1
