@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import subprocess
 import sys
@@ -24,6 +25,8 @@ from tidewheel.workers.event_loop import loop_factory
 PATIENCE_S = 300.0
 #: How many runs are started at a time where there are very many.
 GROUP = 1_000
+#: What publishes events, and what follows them, beside the workers.
+PIPELINE = ("relay",)
 #: The processes are warm after so many runs.
 WARMING_RUNS = 50
 
@@ -106,6 +109,7 @@ class Fleet:
         self._keeper = self._start_process("keeper")
         self._workers = [self._start_worker() for _ in range(int(setting("PROCESSES")))]
         self._last_id = ""
+        self._consumer: subprocess.Popen[str] | None = None
         self._client = self._runner.run(self._connect())
 
     # Orders
@@ -197,6 +201,52 @@ class Fleet:
 
         return {"seconds": self._runner.run(all_at_once())}
 
+    def pipeline(self, runs: int, steps: int, per_s: int) -> Figures:
+        """Start runs, all at once or so many a second, while a relay and a consumer are at work.
+
+        Says how long the runs took, when the last of their events was heard, and how late each was.
+        """
+        consumer = self._start_pipeline()
+        began_s = time.time()
+        if per_s:
+            seconds = self._runner.run(self._go_steadily(runs, steps, per_s))
+        else:
+            seconds = self._runner.run(self._go(sequence, runs, steps, sum(range(steps))))
+        heard = _ask(consumer, runs * (2 + 2 * steps))
+        lags = heard["lags_s"]
+        return {
+            "seconds": seconds,
+            "heard_seconds": heard["last_s"] - began_s,
+            "events": heard["events"],
+            "lag_p50_ms": lags[len(lags) // 2] * 1000,
+            "lag_p99_ms": lags[len(lags) * 99 // 100] * 1000,
+        }
+
+    def _start_pipeline(self) -> subprocess.Popen[str]:
+        """Start what publishes and what consumes, once, and let them go through what is there."""
+        if self._consumer is None:
+            program = [sys.executable, "-m", "benchmarks.programs.consumer_program"]
+            self._consumer = subprocess.Popen(  # noqa: S603 - our own program
+                program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+            assert self._consumer.stdout is not None
+            self._consumer.stdout.readline()
+            for role in PIPELINE:
+                self._start_process(role, "--log-level", "warning")
+            self._runner.run(self._go(sequence, WARMING_RUNS, 5, sum(range(5))))
+            _ask(self._consumer, WARMING_RUNS * 12 * 2)  # also those that had warmed the workers
+        return self._consumer
+
+    async def _go_steadily(self, runs: int, steps: int, per_s: int) -> float:
+        """Start so many runs a second, and wait for all of them."""
+        watch = Watch()
+        handles: list[Handle[Any]] = []
+        for number in range(runs):
+            await asyncio.sleep(max(0.0, number / per_s - watch.seconds))
+            handles += await self._start(sequence, 1, steps)
+        await self._results(handles)
+        return watch.seconds
+
     def processes(self) -> Figures:
         """Which processes are whose."""
         return {"keeper": self._keeper.pid, "workers": [worker.pid for worker in self._workers]}
@@ -237,6 +287,16 @@ class Fleet:
         return await asyncio.gather(*(handle.result(timeout=PATIENCE_S) for handle in handles))
 
 
+def _ask(consumer: subprocess.Popen[str], events: int) -> dict[str, Any]:
+    """Wait until the consumer has heard so many events, and return what it says of them."""
+    assert consumer.stdin is not None
+    assert consumer.stdout is not None
+    consumer.stdin.write(f"{events}\n")
+    consumer.stdin.flush()
+    heard: dict[str, Any] = json.loads(consumer.stdout.readline())
+    return heard
+
+
 def _lines(file: Path) -> int:
     return file.read_bytes().count(b"\n")
 
@@ -254,6 +314,7 @@ def main() -> None:
         fleet.recover,
         fleet.sleep_long,
         fleet.wake,
+        fleet.pipeline,
         fleet.processes,
     )
     answer(answers, {order.__name__: order for order in orders})

@@ -55,12 +55,10 @@ class PostgresOutbox:
                 "lease": _micros(lease_s),
             },
         )
-        looked, last_key, now, *_ = rows[0]
+        last_key, is_over, now, *_ = rows[0]
         owed = [_owed(row[3:]) for row in rows if row[3] is not None]
-        is_over = looked < LOOKED_MAX and len(owed) < limit
-        if len(owed) == limit:
-            last_key = max(one.run_key for one in owed)
-        return Claimed(owed=owed, after=b"" if is_over else last_key, now=moment(now))
+        after = b"" if last_key is None or is_over else last_key
+        return Claimed(owed=owed, after=after, now=moment(now))
 
     async def passages(self, places: Sequence[Place]) -> list[StoredPassage | None]:
         """Read rows of the journal."""

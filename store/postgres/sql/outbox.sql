@@ -4,7 +4,7 @@
 -- name: claim
 -- Step from one run with rows to the next, in the order of their keys, each time to its lowest row; what stands behind it
 -- is not looked at. Of these rows those that are due and nobody's are claimed, for *lease* microseconds, and come with the
--- rows above them, up to one that is dead. "looked" and "last_key" say how far it went.
+-- rows above them, up to one that is dead. "last_key" says how far it went, and what follows it whether that was the end.
 --
 -- Why two relays never have the same row: the lock is taken before the row is looked at again, and whoever lost the race
 -- finds the other's lease. Why nothing is skipped: rows of a run are written under its lock, so a lower one is never
@@ -12,32 +12,38 @@
 WITH RECURSIVE clock AS MATERIALIZED (
     SELECT coalesce(%(now)s::bigint, tidewheel_now_v1()) AS now),
 lowest AS (
-   (SELECT run_key, first_seq, 1 AS looked
-      FROM tidewheel_outbox
-     WHERE run_key > %(after)s::bytea
-     ORDER BY run_key, first_seq
-     LIMIT 1)
+   (SELECT owed.run_key, owed.first_seq, clock.now, owed.is_free, 1 AS looked, owed.is_free::integer AS found
+      FROM clock
+     CROSS JOIN LATERAL (
+           SELECT run_key, first_seq,
+                  dead_at IS NULL AND due_at <= clock.now AND coalesce(claimed_until <= clock.now, true) AS is_free
+             FROM tidewheel_outbox
+            WHERE run_key > %(after)s::bytea
+            ORDER BY run_key, first_seq
+            LIMIT 1) AS owed)
      UNION ALL
-    SELECT next.run_key, next.first_seq, lowest.looked + 1
+    SELECT next.run_key, next.first_seq, lowest.now, next.is_free, lowest.looked + 1, lowest.found + next.is_free::integer
       FROM lowest
      CROSS JOIN LATERAL (
-           SELECT run_key, first_seq
+           SELECT run_key, first_seq,
+                  dead_at IS NULL AND due_at <= lowest.now AND coalesce(claimed_until <= lowest.now, true) AS is_free
              FROM tidewheel_outbox
             WHERE run_key > lowest.run_key
             ORDER BY run_key, first_seq
             LIMIT 1) AS next
-     WHERE lowest.looked < %(looked_max)s::integer),
+     WHERE lowest.looked < %(looked_max)s::integer
+       AND lowest.found < %(limit_max)s::integer),
 free AS MATERIALIZED (
     SELECT owed.run_key, owed.first_seq
       FROM lowest
-     CROSS JOIN clock
-      JOIN tidewheel_outbox AS owed ON owed.run_key = lowest.run_key AND owed.first_seq = lowest.first_seq
-     WHERE owed.dead_at IS NULL
-       AND owed.due_at <= clock.now
-       AND (owed.claimed_until IS NULL OR owed.claimed_until <= clock.now)
-     ORDER BY lowest.looked
-     LIMIT %(limit_max)s::integer
-       FOR UPDATE OF owed SKIP LOCKED),
+     CROSS JOIN LATERAL (
+           SELECT run_key, first_seq
+             FROM tidewheel_outbox
+            WHERE run_key = lowest.run_key AND first_seq = lowest.first_seq
+              AND dead_at IS NULL AND due_at <= lowest.now AND coalesce(claimed_until <= lowest.now, true)
+            LIMIT 1
+              FOR UPDATE SKIP LOCKED) AS owed
+     WHERE lowest.is_free),
 claimed AS (
     UPDATE tidewheel_outbox AS owed
        SET claimed_by = %(relay)s::text,
@@ -46,8 +52,8 @@ claimed AS (
      WHERE owed.run_key = free.run_key AND owed.first_seq = free.first_seq
  RETURNING owed.run_key, owed.attempts),
 far AS (
-    SELECT looked, run_key AS last_key FROM lowest ORDER BY looked DESC LIMIT 1)
-SELECT coalesce(far.looked, 0), far.last_key, clock.now, run.run_key, run.namespace, run.run_id, run.workflow, run.attempts,
+    SELECT run_key AS last_key, looked, found FROM lowest ORDER BY looked DESC LIMIT 1)
+SELECT far.last_key, far.looked < %(looked_max)s::integer AND far.found < %(limit_max)s::integer, clock.now, run.run_key, run.namespace, run.run_id, run.workflow, run.attempts,
        rows.first_seqs, rows.last_seqs, rows.sizes, rows.since
   FROM clock
   LEFT JOIN far ON true
@@ -58,10 +64,11 @@ SELECT coalesce(far.looked, 0), far.last_key, clock.now, run.run_key, run.namesp
        SELECT array_agg(first_seq) AS first_seqs, array_agg(last_seq) AS last_seqs, array_agg(size) AS sizes,
               min(created_at) AS since
          FROM (SELECT owed.first_seq, owed.last_seq, owed.created_at,
-                      coalesce(octet_length(passage.data), 0)::bigint AS size
+                      coalesce((SELECT octet_length(passage.data)
+                                  FROM tidewheel_journal AS passage
+                                 WHERE passage.run_key = owed.run_key AND passage.first_seq = owed.first_seq), 0)::bigint
+                        AS size
                  FROM tidewheel_outbox AS owed
-                 LEFT JOIN tidewheel_journal AS passage
-                        ON passage.run_key = owed.run_key AND passage.first_seq = owed.first_seq
                 WHERE owed.run_key = run.run_key
                   AND NOT EXISTS (
                       SELECT FROM tidewheel_outbox AS dead
