@@ -23,11 +23,11 @@ from jsonschema import Draft7Validator, Draft202012Validator
 
 from tests.unit.broker.asyncapi_document import DOCUMENT, components, load, with_schemas
 from tests.unit.broker.contract import FORMATS
-from tidewheel.broker.alerts import KNOWN_ALERTS, alert_of, publication_of_alert
-from tidewheel.broker.bus import publication_of_event
+from tidewheel.broker.alerts import KNOWN_ALERTS, alert_of, publication_of_alert, read_alert
+from tidewheel.broker.bus import publication_of_event, read_event
 from tidewheel.broker.commands import read_command
 from tidewheel.broker.errors import PoisonMessage
-from tidewheel.broker.message import ORIGIN, REASON, Publication
+from tidewheel.broker.message import ORIGIN, REASON, Message, Publication
 from tidewheel.broker.rabbitmq.declarations import queue_declarations
 from tidewheel.broker.schemas import schema_of
 from tidewheel.broker.topology import ALERTS, COMMAND_KEYS, COMMANDS, EVENTS, bus_topology, commands_topology
@@ -227,6 +227,25 @@ def test_every_event_and_every_alert_has_its_example() -> None:
     assert [example["payload"]["action"] for example in examples[1]] == [
         known.action for known in KNOWN_ALERTS.values()
     ]
+
+
+@pytest.mark.parametrize("name", ["event", "alert"])
+def test_the_example_with_headers_is_what_the_code_publishes(name: str) -> None:
+    """Read and published again, it is the same message: its id too is made of what it says."""
+    examples = at(f"#/components/messages/{name}")["examples"]
+    (example,) = (each for each in examples if "headers" in each)
+    body = json.dumps(example["payload"]).encode()
+    message = Message(body=body, message_id="m", headers=example["headers"])
+
+    if name == "event":
+        namespace, event = read_event(message)
+        published = publication_of_event(event, namespace).message
+    else:
+        published = publication_of_alert(read_alert(message)).message
+
+    assert published.headers == example["headers"]
+    assert published.message_id == example["headers"]["ce-id"]
+    assert set(json.loads(published.body)) == set(example["payload"])
 
 
 # What the code does
