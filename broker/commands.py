@@ -1,8 +1,9 @@
 """What anybody may ask for by a message: to start a run, to send it a signal, to cancel it.
 
-A command is JSON that any language can write (``docs/commands.md``). Which one it is shows in what it has: a
-start names a workflow, a signal has a name, a cancel has neither. A field that no command has is refused,
-since it may be one that was misspelt. Ids are checked by whoever follows the command.
+A command is JSON that any language can write (``docs/commands.md``). The key it was published under says
+which it is, and what does not fit that is refused: a start whose workflow was forgotten is no cancel. Without
+such a key it is what it has: a start names a workflow, a signal has a name, a cancel neither. A field that
+no command has is refused, since it may be one that was misspelt. Ids are checked by whoever follows it.
 """
 
 from __future__ import annotations
@@ -62,11 +63,14 @@ _KEYS: Final[dict[type[Command], str]] = {
     SignalCommand: "signal",
     CancelCommand: "cancel",
 }
+_KINDS: Final = {key: kind for kind, key in _KEYS.items()}
 #: What decoding hostile bytes raises; ``RecursionError`` comes from deep nesting.
 _NOT_READABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 
 _encode = msgspec.json.Encoder().encode
-_start: Callable[[bytes], StartCommand] = msgspec.json.Decoder(StartCommand).decode
+_decode: Final[dict[type[Command], Callable[[bytes], Command]]] = {
+    kind: msgspec.json.Decoder(kind).decode for kind in _KEYS
+}
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
@@ -76,26 +80,31 @@ def publication_of_command(command: Command, message_id: str) -> Publication:
     return Publication(message=message, exchange=COMMANDS, routing_key=_KEYS[type(command)])
 
 
-def read_command(body: bytes) -> Command:
-    """Return the command, or raise ``PoisonMessage`` with what is wrong with it."""
+def read_command(body: bytes, key: str = "") -> Command:
+    """Return the command that came under *key*, or raise ``PoisonMessage`` with what is wrong with it.
+
+    A key that no command has, as where a message was sent to the queue itself, says nothing.
+    """
+    kind = _KINDS.get(key) or _kind_of(body)
     try:
-        return _start(body)  # what most are
-    except _NOT_READABLE:
-        return _read_any(body)
+        return _decode[kind](body)
+    except _NOT_READABLE as error:
+        problem = str(error)
+    _fields_of(body)  # what is no object is told so
+    expected = ", though its key says so" if key in _KINDS else ""
+    raise PoisonMessage(f"not a {_KEYS[kind]} command{expected}: {problem}")
 
 
-def _read_any(body: bytes) -> Command:
+def _kind_of(body: bytes) -> type[Command]:
+    """Return which command *body* is by what it has."""
+    fields = _fields_of(body)
+    if "workflow" in fields:
+        return StartCommand
+    return SignalCommand if "name" in fields else CancelCommand
+
+
+def _fields_of(body: bytes) -> dict[str, msgspec.Raw]:
     try:
-        fields = _fields(body)
+        return _fields(body)
     except _NOT_READABLE as error:
         raise PoisonMessage(f"not a command, which is a JSON object: {error}") from None
-    kind: type[Command] = CancelCommand
-    if "workflow" in fields:
-        kind = StartCommand
-    elif "name" in fields:
-        kind = SignalCommand
-    try:
-        command: Command = msgspec.json.decode(body, type=kind)
-        return command
-    except _NOT_READABLE as error:
-        raise PoisonMessage(f"not a {_KEYS[kind]} command: {error}") from None

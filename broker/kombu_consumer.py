@@ -17,7 +17,7 @@ from typing import NamedTuple, Self
 from tidewheel.broker.errors import BrokerUnavailable
 from tidewheel.broker.kombu_types import WireMessage
 from tidewheel.broker.kombu_wire import Target, Wire, our_errors, read_message
-from tidewheel.broker.message import Message
+from tidewheel.broker.message import KEY, Message
 from tidewheel.journal.errors import TidewheelError
 
 #: How long closing waits for the thread, which may be waiting for a lock or a network.
@@ -40,6 +40,7 @@ class KombuDelivery:
         self._consumer = consumer
         self.tag = raw.delivery_tag
         self._message, self._earlier_deliveries = read_message(raw)
+        self._routing_key = self._message.headers.get(KEY) or str(raw.delivery_info.get("routing_key") or "")
         #: Whether the program has got it; what it has not got was fetched ahead, and not delivered.
         self.seen = False
         self._settled = False
@@ -53,6 +54,11 @@ class KombuDelivery:
     def queue(self) -> str:
         """The queue it came from."""
         return self._consumer.queue
+
+    @property
+    def routing_key(self) -> str:
+        """The key it was published under."""
+        return self._routing_key
 
     @property
     def earlier_deliveries(self) -> int:

@@ -39,6 +39,11 @@ class MemoryDelivery:
         return self._consumer.queue.declared.name
 
     @property
+    def routing_key(self) -> str:
+        """The key it was published under."""
+        return self.waiting.key
+
+    @property
     def earlier_deliveries(self) -> int:
         """How often it was delivered before: 0 at first."""
         return self._earlier_deliveries
@@ -155,7 +160,7 @@ class MemoryBroker:
         for publication in publications:
             found = queues.route(publication.exchange, publication.routing_key)
             for queue in found:
-                queues.put(queue, publication.message)
+                queues.put(queue, publication.message, publication.routing_key)
             answers.append(None if found else "unroutable")
         return answers
 

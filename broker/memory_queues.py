@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tidewheel.broker.message import DELIVERED_TOO_OFTEN, EXPIRED, Message, dead_letter
+from tidewheel.broker.message import DELIVERED_TOO_OFTEN, EXPIRED, KEY, Message, dead_letter
 from tidewheel.broker.routing import check_declaration, key_matches
 from tidewheel.broker.topology import Binding, Exchange, Queue, Topology
 
@@ -29,6 +29,7 @@ class Waiting:
     """A message in a queue or in somebody's hands; *place* is its rank, *due_s* when it expires."""
 
     message: Message
+    key: str
     place: int
     due_s: float | None
     deliveries: int = 0
@@ -103,11 +104,11 @@ class MemoryQueues:
         ]
         return [self.by_name[name] for name in dict.fromkeys(names)]
 
-    def put(self, queue: MemoryQueue, message: Message) -> None:
-        """Append *message*, with the nearer of the queue's and its own deadline."""
+    def put(self, queue: MemoryQueue, message: Message, key: str) -> None:
+        """Append *message*, published under *key*, with the nearer of the queue's and its own deadline."""
         lives = [ttl for ttl in (queue.declared.ttl_s, message.expires_s) if ttl is not None]
         due_s = self._now() + min(lives) if lives else None
-        self._insert(queue, Waiting(message, next(self._counter), due_s))
+        self._insert(queue, Waiting(message, message.headers.get(KEY, key), next(self._counter), due_s))
 
     def take(self, queue: MemoryQueue) -> Waiting:
         """Hand out the first message, which counts as a delivery."""
@@ -127,7 +128,8 @@ class MemoryQueues:
         """Move a message that is in no queue now to the dead letters, if *queue* has any."""
         target = self.by_name.get(queue.declared.dead_letter_queue or "")
         if target is not None and not queue.gone:
-            self.put(target, dead_letter(waiting.message, reason=reason, queue=queue.declared.name))
+            dead = dead_letter(waiting.message, reason=reason, queue=queue.declared.name, key=waiting.key)
+            self.put(target, dead, waiting.key)
 
     def join(self, queue: MemoryQueue, wake: Callable[[], None]) -> None:
         """Note a consumer, known by how to *wake* it: a queue with consumers does not expire."""

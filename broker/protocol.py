@@ -33,6 +33,13 @@ class Delivery(Protocol):
         """The queue it came from."""
 
     @property
+    def routing_key(self) -> str:
+        """The key it was published under, for good: also as a dead letter, or put into its queue again.
+
+        That of a message which was sent to a queue itself is the queue's name.
+        """
+
+    @property
     def earlier_deliveries(self) -> int:
         """How often it was delivered before: 0 at first."""
 

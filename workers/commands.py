@@ -23,7 +23,7 @@ import msgspec
 
 from tidewheel.broker.commands import CancelCommand, Command, SignalCommand, StartCommand, read_command
 from tidewheel.broker.errors import BrokerUnavailable, PoisonMessage, Unroutable
-from tidewheel.broker.message import Message, Publication
+from tidewheel.broker.message import Message, again
 from tidewheel.broker.protocol import Delivery
 from tidewheel.broker.topology import reply_queue
 from tidewheel.journal.errors import InvalidRequest
@@ -76,6 +76,11 @@ class Begun:
         return self._delivery.queue
 
     @property
+    def routing_key(self) -> str:
+        """The key it was published under."""
+        return self._delivery.routing_key
+
+    @property
     def earlier_deliveries(self) -> int:
         """How often it was delivered before: 0 at first."""
         return self._delivery.earlier_deliveries
@@ -107,7 +112,7 @@ class Commands:
     async def take(self, delivery: Delivery) -> None:
         """Follow a command; a start that is begun here goes on next to everything else."""
         try:
-            command = read_command(delivery.message.body)
+            command = read_command(delivery.message.body, delivery.routing_key)
             append = self._append_of(command, delivery)
         except (PoisonMessage, InvalidRequest) as problem:
             await self._bury(delivery, str(problem))
@@ -241,7 +246,8 @@ class Commands:
             await services.settle(delivery.release())
             return
         try:
-            await services.broker.publish([Publication(message=delivery.message, routing_key=delivery.queue)])
+            fresh = again(delivery.message, key=delivery.routing_key, queue=delivery.queue)
+            await services.broker.publish([fresh])
         except (BrokerUnavailable, Unroutable) as problem:
             logger.warning("a command is given back, and may be once too often: %s", problem)
             await services.settle(delivery.release())

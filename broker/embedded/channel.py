@@ -29,6 +29,8 @@ SWEEP_S = 0.25
 FETCH_MAX = 100
 #: AMQP's code for a message that no queue takes.
 NO_ROUTE = 312
+#: Where an envelope has the key that its message was published under.
+_KEY = "routing_key"
 
 # Kombu is typed in part only, and differently from release to release: here it is not typed at all.
 VirtualChannel: Any = virtual.Channel
@@ -142,7 +144,7 @@ class Channel(VirtualChannel):  # type: ignore[misc]  # as said above
             exchange=exchange or "",
             key=routing_key or "",
             body=body.encode() if isinstance(body, str) else body,
-            envelope=json.dumps({name: part for name, part in message.items() if name != "body"}),
+            envelope=_envelope(message, routing_key or ""),
             expires_s=int(expiration) / 1000 if expiration is not None else None,
         )
         if mandatory and not taken:
@@ -281,9 +283,8 @@ class Channel(VirtualChannel):  # type: ignore[misc]  # as said above
         earlier = leased.deliveries - 1
         if earlier:
             payload["headers"][DELIVERY_COUNT] = earlier
-        payload["properties"].update(
-            delivery_tag=leased.place, delivery_info={"queue": queue, "redelivered": earlier > 0}
-        )
+        info = {"queue": queue, "redelivered": earlier > 0, "routing_key": payload.pop(_KEY, queue)}
+        payload["properties"].update(delivery_tag=leased.place, delivery_info=info)
         self._held[leased.place] = consumer
         return self.Message({**payload, "body": leased.body}, channel=self)
 
@@ -292,6 +293,11 @@ class Channel(VirtualChannel):  # type: ignore[misc]  # as said above
         consumer = self._held.pop(delivery_tag, None)
         if consumer is not None:
             yield consumer
+
+
+def _envelope(message: Mapping[str, Any], key: str) -> str:
+    """Return all of *message* but its body, and the *key* it was published under."""
+    return json.dumps({**{name: part for name, part in message.items() if name != "body"}, _KEY: key})
 
 
 def queue_of_arguments(name: str, arguments: Mapping[str, Any]) -> Queue:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from tidewheel.broker.embedded import statements as sql
 from tidewheel.broker.embedded.processes import ProcessIdentity, is_known_dead, this_process
 from tidewheel.broker.embedded.sqlite_file import SqliteFile
-from tidewheel.broker.message import DELIVERED_TOO_OFTEN, EXPIRED, ORIGIN, REASON
+from tidewheel.broker.message import DELIVERED_TOO_OFTEN, EXPIRED, KEY, ORIGIN, REASON
 from tidewheel.broker.routing import key_matches
 from tidewheel.broker.topology import Exchange, Queue
 
@@ -247,6 +247,7 @@ class QueueFile(SqliteFile):
             reason=reason,
             reason_header=REASON,
             origin_header=ORIGIN,
+            key_header=KEY,
             now_s=self.now_s(),
         )
         self.execute(sql.REMOVE_PLACES, **query)

@@ -174,13 +174,19 @@ SELECT name FROM queue
  WHERE used_at_s + expires_s <= :now_s
    AND NOT EXISTS (SELECT 1 FROM consumer WHERE consumer.queue = queue.name)"""
 
-#: Copy messages to the end of their dead-letter queues, those that have one, saying why and whence.
+#: Copy messages to the end of their dead-letter queues, those that have one, saying why and whence, and under
+#: which key they came, if that is not the queue's name.
 #: A dead letter does not expire by itself any more, and its deliveries are counted anew.
 COPY_TO_DEAD_LETTERS = """
 INSERT INTO message (queue, body, envelope, due_s)
 SELECT target.name,
        message.body,
-       json_set(json_remove(message.envelope, '$.properties.expiration'),
+       json_set(CASE coalesce(json_extract(message.envelope, '$.routing_key'), message.queue)
+                     WHEN message.queue THEN json_remove(message.envelope, '$.properties.expiration')
+                     ELSE json_insert(json_remove(message.envelope, '$.properties.expiration'),
+                                      '$.headers."' || :key_header || '"',
+                                      json_extract(message.envelope, '$.routing_key'))
+                END,
                 '$.headers."' || :reason_header || '"', :reason,
                 '$.headers."' || :origin_header || '"', message.queue),
        :now_s + target.ttl_s

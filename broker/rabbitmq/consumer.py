@@ -20,7 +20,7 @@ from typing import Final, Self
 import msgspec
 
 from tidewheel.broker.errors import BrokerUnavailable, Unroutable
-from tidewheel.broker.message import DELIVERED_TOO_OFTEN, Publication, dead_letter
+from tidewheel.broker.message import DELIVERED_TOO_OFTEN, Publication, again, dead_letter
 from tidewheel.broker.rabbitmq.connection import Connection
 from tidewheel.broker.rabbitmq.consumer_channel import ConsumerChannel
 from tidewheel.broker.rabbitmq.delivery import RabbitDelivery
@@ -156,7 +156,9 @@ class RabbitConsumer:
             self._channel.reject(delivery.tag, requeue=False)
             return
         if declared.dead_letter_queue is not None:
-            message = dead_letter(delivery.message, reason=reason[:REASON_MAX], queue=self.queue)
+            message = dead_letter(
+                delivery.message, reason=reason[:REASON_MAX], queue=self.queue, key=delivery.routing_key
+            )
             dead = Publication(message=message, routing_key=declared.dead_letter_queue)
             try:
                 await self._source.publish([dead])
@@ -267,9 +269,9 @@ class RabbitConsumer:
 
 
 def _as_new(delivery: RabbitDelivery) -> Publication:
-    """Address *delivery* to its own queue again; how often it was delivered goes with it."""
+    """Address *delivery* to its own queue again; its key and how often it was delivered go with it."""
     message = delivery.message
     if delivery.earlier_deliveries:
         carried = {**message.headers, CARRIED: str(delivery.earlier_deliveries)}
         message = msgspec.structs.replace(message, headers=carried)
-    return Publication(message=message, routing_key=delivery.queue)
+    return again(message, key=delivery.routing_key, queue=delivery.queue)

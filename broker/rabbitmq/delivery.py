@@ -29,7 +29,7 @@ class Settler(Protocol):
 class RabbitDelivery:
     """One message in the hands of a consumer of RabbitMQ."""
 
-    __slots__ = ("_is_settled", "_settler", "earlier_deliveries", "message", "queue", "tag")
+    __slots__ = ("_is_settled", "_settler", "earlier_deliveries", "message", "queue", "routing_key", "tag")
 
     def __init__(self, settler: Settler, incoming: Incoming) -> None:
         self._settler = settler
@@ -37,6 +37,7 @@ class RabbitDelivery:
         self.queue = settler.queue
         self.tag = incoming.tag
         self.message = incoming.message
+        self.routing_key = incoming.routing_key
         self.earlier_deliveries = incoming.earlier_deliveries
 
     async def acknowledge(self) -> None:

@@ -197,10 +197,13 @@ def _table(headers: dict[str, str]) -> bytes:
 # Reading
 
 
-def read_delivery(payload: bytes) -> tuple[int, bool]:
-    """Return the tag of a delivery, and whether the broker says it is not the first."""
-    tag, bits = _TAG.unpack_from(payload, 5 + payload[4])
-    return tag, bool(bits & 1)
+def read_delivery(payload: bytes) -> tuple[int, bool, str]:
+    """Return the tag of a delivery, whether the broker says it is not the first, and its routing key."""
+    at = 5 + payload[4]
+    tag, bits = _TAG.unpack_from(payload, at)
+    at += _TAG.size
+    key, _ = _read_shortstr(payload, at + 1 + payload[at])
+    return tag, bool(bits & 1), key
 
 
 def read_confirm(payload: bytes) -> tuple[int, bool]:

@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tidewheel.broker.message import DELIVERED_TOO_OFTEN, DELIVERY_COUNT, EXPIRED, ORIGIN, REASON
+from tidewheel.broker.message import (
+    DELIVERED_TOO_OFTEN,
+    DELIVERY_COUNT,
+    EXPIRED,
+    ORIGIN,
+    REASON,
+    key_header,
+)
 
 #: How often a message was delivered before it was put into its queue again as a new one.
 CARRIED: Final = "x-tidewheel-deliveries"
@@ -27,20 +34,28 @@ def read_headers(raw: Mapping[str, Any], *, redelivered: bool) -> tuple[dict[str
     if not raw:
         return {}, int(redelivered)
     headers = {name: str(value) for name, value in raw.items() if not name.startswith(_OURS_NOT)}
-    reason, origin = _last_death(raw)
+    reason, origin, key = _last_death(raw)
     if reason:
         # These are newer than any that were published: publishing again leaves RabbitMQ's out.
-        headers |= {REASON: _REASONS.get(reason, reason), ORIGIN: origin}
+        headers = {**key_header(key, origin), **headers, REASON: _REASONS.get(reason, reason), ORIGIN: origin}
     return headers, _number(raw.get(CARRIED)) + _number(raw.get(DELIVERY_COUNT, int(redelivered)))
 
 
-def _last_death(raw: Mapping[str, Any]) -> tuple[str, str]:
+def _last_death(raw: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return why it died last, in which queue, and the key it was published under, as far as is said."""
+    deaths = [death for death in _list(raw.get(DEATHS)) if isinstance(death, Mapping)]
     if "x-last-death-reason" in raw:
-        return str(raw["x-last-death-reason"]), str(raw.get("x-last-death-queue", ""))
-    deaths = raw.get(DEATHS)
-    if isinstance(deaths, list) and deaths and isinstance(deaths[0], Mapping):
-        return str(deaths[0].get("reason", "")), str(deaths[0].get("queue", ""))
-    return "", ""
+        reason, queue = str(raw["x-last-death-reason"]), str(raw.get("x-last-death-queue", ""))
+    elif deaths:
+        reason, queue = str(deaths[0].get("reason", "")), str(deaths[0].get("queue", ""))
+    else:
+        return "", "", ""
+    keys = [_list(death.get("routing-keys")) for death in deaths if death.get("queue") == queue]
+    return reason, queue, str(keys[0][0]) if keys and keys[0] else ""
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _number(value: Any) -> int:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tidewheel.broker.message import Message
+from tidewheel.broker.message import KEY, Message
 from tidewheel.broker.rabbitmq.frames import HEADER, Properties, read_delivery, read_header
 from tidewheel.broker.rabbitmq.headers import read_headers
 
 
 class Incoming(NamedTuple):
-    """A message as it was delivered, and how often it was delivered before."""
+    """A message as it was delivered, the key it was published under, and how often it came before."""
 
     tag: int
     message: Message
+    routing_key: str
     earlier_deliveries: int
 
 
@@ -23,12 +24,13 @@ class Assembly:
     def __init__(self) -> None:
         self._tag = 0
         self._redelivered = False
+        self._key = ""
         self._properties: Properties | None = None
         self._body = b""
 
     def begin(self, payload: bytes) -> None:
         """Take the method that announces a delivery."""
-        self._tag, self._redelivered = read_delivery(payload)
+        self._tag, self._redelivered, self._key = read_delivery(payload)
         self._properties = None
 
     def add(self, kind: int, payload: bytes) -> Incoming | None:
@@ -50,4 +52,4 @@ class Assembly:
             expires_s=int(properties.expiration) / 1000 if properties.expiration else None,
             content_type=properties.content_type,
         )
-        return Incoming(self._tag, message, earlier)
+        return Incoming(self._tag, message, headers.get(KEY, self._key), earlier)

@@ -121,7 +121,7 @@ class SimulatedBroker:
 
     def _put(self, publication: Publication) -> None:
         for queue in self._queues.route(publication.exchange, publication.routing_key):
-            self._queues.put(queue, publication.message)
+            self._queues.put(queue, publication.message, publication.routing_key)
 
     @contextlib.asynccontextmanager
     async def consume(self, queue: str, *, prefetch: int) -> AsyncIterator[SimulatedConsumer]:
@@ -198,6 +198,11 @@ class SimulatedDelivery:
     def queue(self) -> str:
         """The queue it came from."""
         return self._twin.queue
+
+    @property
+    def routing_key(self) -> str:
+        """The key it was published under."""
+        return self._twin.routing_key
 
     @property
     def earlier_deliveries(self) -> int:

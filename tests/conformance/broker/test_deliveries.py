@@ -18,8 +18,9 @@ from tests.conformance.broker.harness import (
     to,
 )
 from tidewheel.broker.errors import BrokerUnavailable
-from tidewheel.broker.message import ORIGIN, REASON, Message, Publication
+from tidewheel.broker.message import KEY, ORIGIN, REASON, Message, Publication
 from tidewheel.broker.protocol import Broker, Delivery
+from tidewheel.broker.topology import Binding, Exchange, Queue, Topology
 
 
 async def test_a_message_arrives_as_it_was_published(broker: Broker) -> None:
@@ -343,3 +344,76 @@ async def _settle(delivery: Delivery, how: str) -> None:
             await delivery.release()
         case _:
             await delivery.bury("no good")
+
+
+KEYED = Topology(
+    exchanges=(Exchange("orders", "topic"),),
+    queues=(
+        Queue(name="keyed", delivery_limit=4, dead_letter_queue="keyed.dlq"),
+        Queue(name="keyed.dlq", dead_letter_queue="keyed"),
+    ),
+    bindings=(Binding("orders", "keyed", "#"),),
+)
+
+
+async def test_a_message_says_under_which_key_it_was_published(broker: Broker) -> None:
+    """Of one that was sent to the queue itself that is the queue's name."""
+    await broker.declare(KEYED)
+
+    await broker.publish([to("eu.Ä", exchange="orders"), to("keyed"), to("", exchange="orders")])
+
+    async with broker.consume("keyed", prefetch=3) as deliveries:
+        assert [(await next_of(deliveries)).routing_key for _ in range(3)] == ["eu.Ä", "keyed", ""]
+
+
+async def test_the_key_stays_with_a_message_that_comes_again(broker: Broker) -> None:
+    """It was given back, or its consumer left with it."""
+    await broker.declare(KEYED)
+    await broker.publish([to("one", exchange="orders"), to("two", exchange="orders")])
+
+    async with broker.consume("keyed", prefetch=2) as deliveries:
+        first, _ = await next_of(deliveries), await next_of(deliveries)
+        await first.release()
+    async with broker.consume("keyed", prefetch=2) as deliveries:
+        again = {(await next_of(deliveries)).routing_key for _ in range(2)}
+
+    assert again == {"one", "two"}
+
+
+@pytest.mark.needs("unseen")
+async def test_the_key_stays_with_a_message_that_nobody_looked_at(broker: Broker) -> None:
+    """Fetching it ahead and giving it back is no new publication."""
+    await broker.declare(KEYED)
+    await broker.publish([to("one", exchange="orders"), to("two", exchange="orders")])
+
+    async with broker.consume("keyed", prefetch=2) as deliveries:
+        await (await next_of(deliveries)).acknowledge()
+    async with broker.consume("keyed", prefetch=2) as deliveries:
+        second = await next_of(deliveries)
+
+    assert (second.routing_key, second.earlier_deliveries) == ("two", 0)
+
+
+async def test_a_dead_letter_keeps_its_key_and_takes_it_back_to_its_queue(broker: Broker) -> None:
+    """Whether it was buried or came back too often; whoever sends it again need not know its exchange."""
+    await broker.declare(KEYED)
+    await broker.publish([to("buried", exchange="orders"), to("tired", exchange="orders"), to("keyed")])
+    async with broker.consume("keyed", prefetch=3) as deliveries:
+        for _ in range(2 + 4):
+            delivery = await next_of(deliveries)
+            if delivery.routing_key == "tired":
+                await delivery.release()
+            else:
+                await delivery.bury("because")
+        await depth_becomes(broker, "keyed.dlq", 3)
+
+    async with broker.consume("keyed.dlq", prefetch=3) as deliveries:
+        dead = [await next_of(deliveries) for _ in range(3)]
+        named = {one.routing_key: one.message.headers.get(KEY) for one in dead}
+        await broker.publish([Publication(message=one.message, routing_key="keyed") for one in dead])
+    async with broker.consume("keyed", prefetch=3) as deliveries:
+        redriven = {(await next_of(deliveries)).routing_key for _ in range(3)}
+
+    assert {key: named[key] for key in ("buried", "tired")} == {"buried": "buried", "tired": "tired"}
+    assert None in named.values()
+    assert redriven == {"buried", "tired", "keyed"}

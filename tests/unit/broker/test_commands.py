@@ -189,6 +189,50 @@ def test_a_hostile_field_does_not_make_a_hostile_reason() -> None:
         read_command(b'{"run_id":"r","x":' + b"[" * 500 + b"]" * 500 + b"}")
 
 
+# What the key says
+
+
+@pytest.mark.parametrize("command", COMMAND_LIST)
+def test_a_command_is_read_under_its_key(command: Command) -> None:
+    """Whoever writes one says twice what it is, and both agree."""
+    publication = publication_of_command(command, "m")
+
+    assert read_command(publication.message.body, publication.routing_key) == command
+
+
+@pytest.mark.parametrize(
+    ("key", "fields", "problem"),
+    [
+        ("start", {"run_id": "r"}, "missing required field `workflow`"),
+        ("start", {"run_id": "r", "request_id": "q"}, "missing required field `workflow`"),
+        ("start", {"run_id": "r", "name": "go"}, "unknown field `name`"),
+        ("signal", {"run_id": "r"}, "missing required field `name`"),
+        ("signal", {"workflow": "w"}, "unknown field `workflow`"),
+        ("cancel", {"workflow": "w", "run_id": "r"}, "unknown field `workflow`"),
+        ("cancel", {"run_id": "r", "name": "go"}, "unknown field `name`"),
+    ],
+)
+def test_what_does_not_fit_its_key_is_refused(key: str, fields: dict[str, Any], problem: str) -> None:
+    """A start whose workflow was forgotten is no cancel, and no command is taken for another."""
+    with pytest.raises(PoisonMessage, match=f"not a {key} command, though its key says so: .*{problem}"):
+        read_command(body_of(**fields), key)
+
+
+@pytest.mark.parametrize("key", COMMAND_KEYS)
+@pytest.mark.parametrize("body", [b"", b"hello", b"[]", b'{"workflow": ' + b"[" * 100_000])
+def test_what_is_no_object_is_told_so_under_any_key(key: str, body: bytes) -> None:
+    """It is not the key's fault."""
+    with pytest.raises(PoisonMessage, match="not a command, which is a JSON object"):
+        read_command(body, key)
+
+
+@pytest.mark.parametrize("key", ["", COMMANDS, "Start", "execute"])
+@pytest.mark.parametrize("command", COMMAND_LIST)
+def test_a_key_that_no_command_has_says_nothing(command: Command, key: str) -> None:
+    """As of a message that was sent to the queue itself: then it is what it has."""
+    assert read_command(publication_of_command(command, "m").message.body, key) == command
+
+
 # Where they go
 
 

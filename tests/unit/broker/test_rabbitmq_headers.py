@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from tidewheel.broker.message import ORIGIN, REASON
+from tidewheel.broker.message import KEY, ORIGIN, REASON
 from tidewheel.broker.rabbitmq.headers import CARRIED, read_headers
 
 
-def death(reason: str, queue: str) -> dict[str, Any]:
+def death(reason: str, queue: str, key: str | None = None) -> dict[str, Any]:
     """Return one entry of RabbitMQ's list of deaths."""
-    return {"reason": reason, "queue": queue, "count": 1, "exchange": "", "routing-keys": [queue]}
+    return {"reason": reason, "queue": queue, "count": 1, "exchange": "", "routing-keys": [key or queue]}
 
 
 @pytest.mark.parametrize(
@@ -44,6 +44,17 @@ def death(reason: str, queue: str) -> dict[str, Any]:
             {REASON: "expired", ORIGIN: "q"},
         ),
         ({REASON: "not a work item", ORIGIN: "work"}, {REASON: "not a work item", ORIGIN: "work"}),
+        (
+            {"x-death": [death("expired", "other", "no"), death("rejected", "q", "start")]}
+            | {"x-last-death-reason": "rejected", "x-last-death-queue": "q"},
+            {REASON: "rejected", ORIGIN: "q", KEY: "start"},
+        ),
+        (
+            {"x-death": [death("rejected", "q", "start")], KEY: "first"},
+            {REASON: "rejected", ORIGIN: "q", KEY: "first"},
+        ),
+        ({"x-death": [{"reason": "rejected", "queue": "q"}]}, {REASON: "rejected", ORIGIN: "q"}),
+        ({"x-death": [{"reason": "rejected", "routing-keys": 1}]}, {REASON: "rejected", ORIGIN: ""}),
         ({"x-death": "nonsense"}, {}),
         ({"x-death": []}, {}),
     ],

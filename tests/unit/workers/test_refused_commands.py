@@ -15,6 +15,7 @@ from tidewheel.broker.topology import reply_queue, work_queue
 from tidewheel.sdk.limits import Limits
 from tidewheel.workers.config import WorkerConfig
 
+#: What is published under which key, and what is then said of it; without a key here it is a start.
 REFUSED: dict[str, tuple[bytes | dict[str, Any], str]] = {
     "not JSON": (b"\xff not json", "not a command, which is a JSON object"),
     "no object": (b"[]", "not a command, which is a JSON object"),
@@ -44,15 +45,24 @@ REFUSED: dict[str, tuple[bytes | dict[str, Any], str]] = {
         "the input of picks cannot be read: ZeroDivisionError",
     ),
     "a large input": ({"workflow": "elsewhere", "input": ["x" * 2_000]}, "the input of elsewhere is 2,0"),
-    "a signal's name": ({"run_id": "r", "name": "a b"}, "signal 'a b' is not allowed"),
-    "a signal's run": ({"run_id": "r:x", "name": "go"}, "'x' is not a promise path"),
+    "a start without its workflow": (
+        {"run_id": "r"},
+        "not a start command, .* missing required field `workflow`",
+    ),
+    "a cancel called signal": ({"KEY": "signal", "run_id": "r"}, "not a signal command, .*`name`"),
+    "a start called cancel": ({"KEY": "cancel", "workflow": "steps"}, "not a cancel command, .*`workflow`"),
+    "a signal's name": ({"KEY": "signal", "run_id": "r", "name": "a b"}, "signal 'a b' is not allowed"),
+    "a signal's run": ({"KEY": "signal", "run_id": "r:x", "name": "go"}, "'x' is not a promise path"),
     "a large signal": (
-        {"run_id": "r", "name": "go", "payload": "x" * 2_000},
+        {"KEY": "signal", "run_id": "r", "name": "go", "payload": "x" * 2_000},
         "the payload of signal 'go' is 2,0",
     ),
-    "a signal's request": ({"run_id": "r", "name": "go", "request_id": "\n"}, "request_id .* is not allowed"),
-    "a cancel's run": ({"run_id": ""}, "run id '' is not allowed"),
-    "a long reason": ({"run_id": "r", "reason": "x" * 2_000}, "reason is 2,000 bytes"),
+    "a signal's request": (
+        {"KEY": "signal", "run_id": "r", "name": "go", "request_id": "\n"},
+        "request_id .* is not allowed",
+    ),
+    "a cancel's run": ({"KEY": "cancel", "run_id": ""}, "run id '' is not allowed"),
+    "a long reason": ({"KEY": "cancel", "run_id": "r", "reason": "x" * 2_000}, "reason is 2,000 bytes"),
 }
 
 
@@ -65,7 +75,7 @@ async def test_what_can_never_be_followed_is_a_dead_letter_that_says_why(
     await house.worker(app, WorkerConfig(prefetch=1), Limits(payload_max_bytes=1_024, signal_max_bytes=1_024))
     body, fields = (given, {}) if isinstance(given, bytes) else (None, given)
 
-    await postbox.post("start", body, **fields)
+    await postbox.post(fields.get("KEY", "start"), body, **{k: v for k, v in fields.items() if k != "KEY"})
     await postbox.start("steps", 2, run_id="good")
     await house.until(lambda: bool(house.store.rows.runs) and house.run("good").ended, seconds=0.1)
 
