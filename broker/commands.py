@@ -21,7 +21,11 @@ DEFAULT_NAMESPACE: Final = "default"
 
 
 class StartCommand(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Start a run, unless it is there. ``reply_to`` is the queue of a client that waits for its end."""
+    """Start a run, unless it is there.
+
+    ``version`` is the label of the code that is to execute it; without one it is that of whoever takes it.
+    ``reply_to`` is the queue of a client that waits for its end.
+    """
 
     workflow: str
     input: list[Any] = []
@@ -29,6 +33,7 @@ class StartCommand(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     request_id: str | None = None
     idempotency_key: str | None = None
     queue: str | None = None
+    version: str | None = None
     namespace: str = DEFAULT_NAMESPACE
     reply_to: str | None = None
 

@@ -207,6 +207,7 @@ class Client:
             input=start.input,
             run_id=chosen,
             queue=queue if isinstance(workflow, str) else start.queue,
+            version=start.version or None,
             namespace=self.namespace,
             reply_to=replies.queue if is_awaited else None,
         )

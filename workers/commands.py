@@ -27,7 +27,7 @@ from tidewheel.broker.message import Message, again
 from tidewheel.broker.protocol import Delivery
 from tidewheel.broker.topology import reply_queue
 from tidewheel.journal.errors import InvalidRequest
-from tidewheel.journal.ids import SHOWN_MAX, check_name, check_run_id
+from tidewheel.journal.ids import SHOWN_MAX, check_name, check_run_id, check_version
 from tidewheel.sdk import payload
 from tidewheel.sdk.definitions import WorkflowDefinition
 from tidewheel.sdk.door import KEY_MAX, check_any_run_id, check_key, check_text, signal_key
@@ -150,16 +150,19 @@ class Commands:
         limits = self._services.limits
         if not limits.is_small(given):
             limits.check_payload(given, f"the input of {name}")
-        definition = None
+        label = None if command.version is None else check_version(command.version)
+        named = None
         if command.namespace == self._services.namespace:
-            definition = self._services.app.workflows.get(name)
+            named = self._services.app.workflows.get(name)
+        # Code of another label may take other arguments: that is for a worker that has it to say.
+        definition = named if named is not None and label in (None, named.version) else None
         if definition is not None:
             _check_arguments(definition, given)
         start = Start(
             workflow=name,
-            version="" if definition is None else definition.version,
+            version=label or ("" if definition is None else definition.version),
             digest="" if definition is None else definition.digest,
-            queue=command.queue or (definition and definition.queue) or DEFAULT_QUEUE,
+            queue=command.queue or (named and named.queue) or DEFAULT_QUEUE,
             input=given,
             idempotency_key=command.idempotency_key,
         )

@@ -37,6 +37,7 @@ COMMAND_LIST: tuple[Command, ...] = (
         request_id="q",
         idempotency_key="k",
         queue="gpu",
+        version="v2",
         namespace="shop",
         reply_to="tidewheel.reply.c",
     ),
@@ -87,7 +88,8 @@ def test_what_is_left_out_has_its_default() -> None:
 
     assert isinstance(start, StartCommand)
     assert (start.namespace, start.input) == ("default", [])
-    assert (start.run_id, start.request_id, start.idempotency_key, start.queue, start.reply_to) == (None,) * 5
+    assert (start.run_id, start.request_id, start.idempotency_key) == (None,) * 3
+    assert (start.queue, start.version, start.reply_to) == (None,) * 3
 
 
 def test_what_is_the_default_is_not_written() -> None:

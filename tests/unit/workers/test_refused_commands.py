@@ -29,6 +29,7 @@ REFUSED: dict[str, tuple[bytes | dict[str, Any], str]] = {
     "a namespace": ({"workflow": "hurries", "input": [0], "namespace": "*"}, r"namespace '\*' is not"),
     "a request's id": ({"workflow": "hurries", "input": [0], "request_id": ""}, "request_id '' is not"),
     "a key": ({"workflow": "hurries", "input": [0], "idempotency_key": "k" * 201}, "idempotency_key 'kkk"),
+    "a version": ({"workflow": "hurries", "input": [0], "version": "a\nb"}, "version .* is not allowed"),
     "nobody's queue": (
         {"workflow": "hurries", "input": [0], "reply_to": work_queue("default", "default")},
         "reply_to 'tidewheel.work.default' is no client's queue",

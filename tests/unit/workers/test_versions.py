@@ -10,6 +10,7 @@ import pytest
 from msgspec import UNSET
 
 from tests.unit.workers.house import House
+from tests.unit.workers.postbox import Postbox
 from tidewheel import App, Context
 from tidewheel.journal import events as ev
 from tidewheel.journal.public import published
@@ -192,3 +193,48 @@ async def test_a_run_is_passed_on_to_a_worker_that_has_its_workflow(house: House
 
     assert await handle.result(timeout=MINUTE) == ["1"]
     assert bare.cached() == 0
+
+
+async def test_a_start_by_message_belongs_to_the_version_of_its_function(house: House) -> None:
+    """As with ``start``: a worker of another label takes it, and the run waits for one that has it."""
+    client = await house.client()
+    await house.worker(_labelled("1"))
+    await house.keeper()
+    handle = await client.publish_start(_labelled("2").workflows["greet"].fn, 1)
+    await house.until(lambda: bool(house.store.rows.runs))
+    await house.until(lambda: house.run(handle.run_id).parked == "needs_version")
+    began = (house.run(handle.run_id).version, house.run(handle.run_id).digest)
+
+    await house.worker(_labelled("2"))
+    await _waits(house, handle.run_id)
+    await handle.signal("go")
+
+    assert began == ("2", "")
+    assert await handle.result(timeout=MINUTE) == ["2"]
+
+
+async def test_a_start_by_message_of_this_version_is_begun_here(house: House) -> None:
+    """Its first turn is written with its start, and its journal says by which code."""
+    client = await house.client()
+    app = _labelled("2")
+    await house.worker(app)
+
+    handle = await client.publish_start(app.workflows["greet"].fn, 0)
+    await handle.result(timeout=MINUTE)
+
+    (started, *_) = house.events(handle.run_id)
+    assert isinstance(started, ev.ExecutionStarted)
+    assert (started.version, started.component_digest) == ("2", app.workflows["greet"].digest)
+
+
+@pytest.mark.parametrize("version", ["1", None])
+async def test_the_arguments_of_another_version_are_not_judged(house: House, version: str | None) -> None:
+    """A worker knows what its own code takes, and a start without a label is for that."""
+    await house.worker(_labelled("2"))
+    postbox = Postbox(house)
+
+    await postbox.start("greet", "no number", run_id="r", **({} if version is None else {"version": version}))
+    await asyncio.sleep(5)
+
+    refused = await postbox.reasons()
+    assert (len(refused), len(await postbox.runs())) == ((0, 1) if version else (1, 0))
