@@ -21,6 +21,7 @@ from tidewheel.cli.failure import Failure
 from tidewheel.sdk.client import Client
 from tidewheel.sdk.connection import Connection
 from tidewheel.sdk.limits import Limits
+from tidewheel.sdk.on_demand import OnDemand
 from tidewheel.sdk.settings import ConnectionSettings
 from tidewheel.sdk.store_settings import PostgresSettings
 from tidewheel.store.opening import open_store
@@ -80,7 +81,7 @@ async def linked(where: Where, *, create: bool = False) -> AsyncIterator[Link]:
         broker = open_broker(settings.broker, store_url=settings.store)
         opened.push_async_callback(broker.close)
         connection = Connection(
-            store,
+            OnDemand.having(store),
             broker,
             settings.namespace,
             limits=limits,

@@ -8,7 +8,9 @@ from the commit on the run is there, whatever happens to the hint.
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import secrets
+import time
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
@@ -17,10 +19,12 @@ from tidewheel.broker.commands import StartCommand
 from tidewheel.broker.opening import BrokerOpener, open_broker
 from tidewheel.broker.protocol import Broker
 from tidewheel.journal.ids import check_name, check_run_id
+from tidewheel.sdk.client_store import lacks_store
 from tidewheel.sdk.connection import Connection
 from tidewheel.sdk.door import check_any_run_id, check_page_size, check_status
 from tidewheel.sdk.handle import Handle
 from tidewheel.sdk.limits import Limits
+from tidewheel.sdk.on_demand import OnDemand
 from tidewheel.sdk.settings import ConnectionSettings
 from tidewheel.sdk.starting import start_of
 from tidewheel.sdk.store_settings import PostgresSettings
@@ -28,6 +32,7 @@ from tidewheel.store.append import Append, Await
 from tidewheel.store.opening import open_store
 from tidewheel.store.protocol import RunFilter, Store
 from tidewheel.store.records import RunRecord
+from tidewheel.store.urls import parse_url
 
 R = TypeVar("R")
 
@@ -52,13 +57,15 @@ class Client:
         *,
         limits: Limits | None = None,
         token_bytes: Callable[[int], bytes] = secrets.token_bytes,
+        clock: Callable[[], float] = time.time,
         broker_opener: BrokerOpener = open_broker,
     ) -> Self:
         """Connect to *store* and *broker*: URLs, else ``TIDEWHEEL_*``, else the embedded default.
 
-        Objects are used as they are and stay the caller's to close. The store has to be there;
-        a broker that is away only makes things slower. *token_bytes* gives chance; *broker_opener* opens
-        the broker's URL.
+        Objects are used as they are and stay the caller's to close. What a URL names is connected to when
+        a verb first needs it: ``publish_start`` and ``listen`` need the broker alone; all others need the
+        store, and a broker that is away only makes them slower. *token_bytes* gives chance, *clock* the time
+        until the store has told it; *broker_opener* opens the broker's URL.
         """
         settings = ConnectionSettings.from_environment(
             store=store if isinstance(store, str) else None,
@@ -68,12 +75,14 @@ class Client:
         limits = limits or Limits.from_environment()
         async with contextlib.AsyncExitStack() as opened:
             if store is None or isinstance(store, str):
-                the_store = await open_store(
-                    settings.store, postgres=PostgresSettings.from_environment().config()
+                parse_url(settings.store)  # what can never be opened is refused now
+                the_store = OnDemand(
+                    lambda: _open(settings.store, connection.set_time), name="tidewheel-open-store"
                 )
-                opened.push_async_callback(the_store.close)
+                opened.push_async_callback(_close, the_store)
+                now = dt.datetime.fromtimestamp(clock(), dt.UTC)
             else:
-                the_store = store
+                the_store, now = OnDemand.having(store), await store.now()
             if broker is None or isinstance(broker, str):
                 the_broker = broker_opener(settings.broker, store_url=settings.store)
                 opened.push_async_callback(the_broker.close)
@@ -84,8 +93,9 @@ class Client:
                 the_broker,
                 settings.namespace,
                 limits=limits,
-                now=await the_store.now(),
+                now=now,
                 token_bytes=token_bytes,
+                lacks_store=lacks_store(settings, store, broker),
             )
             return cls(connection, owned=opened.pop_all())
 
@@ -109,6 +119,11 @@ class Client:
     def namespace(self) -> str:
         """The namespace whose runs this client sees."""
         return self._connection.namespace
+
+    @property
+    def has_used_store(self) -> bool:
+        """Whether the store was ever needed, and so may be open."""
+        return self._connection.has_used_store
 
     async def listen(self) -> bool:
         """Be told when runs end, from now on; return whether that is possible.
@@ -155,6 +170,8 @@ class Client:
         start, returns = start_of(
             workflow, args, idempotency_key=idempotency_key, queue=queue, limits=self._connection.limits
         )
+        if run_id is None:
+            await self._connection.store()  # whose time the id tells
         chosen = self._connection.free_run_id(start.workflow) if run_id is None else check_run_id(run_id)
         replies = self._connection.replies
         mark = Await(reply_to=replies.queue) if replies.is_listening else None
@@ -190,8 +207,9 @@ class Client:
     ) -> Handle[Any]:
         """Start a run by a message: it is there once a worker has taken that.
 
-        Cheaper than ``start``, since whoever takes the message writes the start together with the run's
-        first steps; nothing is lost, since the broker keeps it until then. Raises ``InvalidRequest``, and
+        This needs the broker alone: no store is opened, and there need be none. It is cheaper than
+        ``start``, since whoever takes the message writes the start together with the run's first steps;
+        nothing is lost, since the broker keeps it until then. Raises ``InvalidRequest``, and
         ``BrokerUnavailable`` where the broker did not say that it has the message: with the same *run_id*
         it can be sent again.
         """
@@ -240,4 +258,22 @@ class Client:
             limit=check_page_size(limit),
             before=before,
         )
-        return await self._connection.store.runs(which)
+        return await (await self._connection.store()).runs(which)
+
+
+async def _open(url: str, tell_time: Callable[[dt.datetime], None]) -> Store:
+    """Open the store at *url*, and let it tell the time."""
+    store = await open_store(url, postgres=PostgresSettings.from_environment().config())
+    try:
+        tell_time(await store.now())
+    except BaseException:
+        await store.close()
+        raise
+    return store
+
+
+async def _close(opened: OnDemand[Store]) -> None:
+    """Close the store, if it was opened."""
+    store = await opened.take()
+    if store is not None:
+        await store.close()

@@ -1,5 +1,7 @@
 """What a client and its handles share: the store, the broker, and how a write is made.
 
+The store is opened by the first verb that needs it: publishing a command does not.
+
 A write is committed first and hinted at after. A hint that cannot be published is no error: the
 run's row says that a wake-up is owed, and the keeper publishes it again. Hints of writes that were answered
 together go together: one message to the broker each, one exchange with it for all. There is no thread, no
@@ -17,11 +19,13 @@ from functools import partial
 from tidewheel.broker.commands import Command, publication_of_command
 from tidewheel.broker.errors import Unroutable
 from tidewheel.broker.message import Publication, address
-from tidewheel.broker.protocol import Broker
+from tidewheel.broker.protocol import Broker, Untaken
+from tidewheel.broker.taking import check_taken
 from tidewheel.broker.topology import commands_topology, is_for_a_client, work_topology
 from tidewheel.journal.errors import InvalidRequest, TidewheelError
 from tidewheel.sdk.hinting import publications
 from tidewheel.sdk.limits import Limits
+from tidewheel.sdk.on_demand import OnDemand
 from tidewheel.sdk.replies import Replies
 from tidewheel.store.append import Append, Appended
 from tidewheel.store.errors import CommitUnknown, StoreUnavailable
@@ -71,23 +75,27 @@ class Connection:
 
     def __init__(
         self,
-        store: Store,
+        store: OnDemand[Store],
         broker: Broker,
         namespace: str,
         *,
         limits: Limits,
         now: dt.datetime,
         token_bytes: Callable[[int], bytes],
+        lacks_store: str | None = None,
     ) -> None:
-        """Connect to what is open already; *now* is the store's time at this moment."""
-        self.store = store
+        """Use a broker, and a *store* once it is needed; *now* is the time, by the store if that is open.
+
+        *lacks_store* says why there is no store, if there is none.
+        """
+        self._store = store
+        self._lacks_store = lacks_store
         self.broker = broker
         self.namespace = namespace
         self.limits = limits
         self._token_bytes = token_bytes
         self._loop = asyncio.get_running_loop()
-        #: The store's time at the moment zero of the loop's clock.
-        self._epoch_s = now.timestamp() - self._loop.time()
+        self.set_time(now)
         self.replies = Replies(broker, self.token())
         self._is_hinting = True
         #: The moment from which hints are worth trying.
@@ -97,6 +105,24 @@ class Connection:
         self._publishing: set[asyncio.Task[None]] = set()
         self._commands = Gathering(self._publish_commands)
         self._closed = False
+
+    async def store(self) -> Store:
+        """Return the store, opened now if nothing needed it before.
+
+        Raises ``InvalidRequest`` where there is none, and what opening it raises.
+        """
+        self.check_store()
+        return await self._store.get()
+
+    @property
+    def has_used_store(self) -> bool:
+        """Whether the store was ever needed, and so may be open."""
+        return self._store.was_asked_for
+
+    def set_time(self, now: dt.datetime) -> None:
+        """Go by *now*, the time at this moment."""
+        #: The time at the moment zero of the loop's clock.
+        self._epoch_s = now.timestamp() - self._loop.time()
 
     def token(self) -> str:
         """Return a text that nobody else has."""
@@ -117,6 +143,11 @@ class Connection:
         if self._closed:
             raise InvalidRequest("this client was closed; connect another one")
 
+    def check_store(self) -> None:
+        """Refuse what needs a store where there is none."""
+        if self._lacks_store is not None:
+            raise InvalidRequest(self._lacks_store)
+
     def check_usable(self) -> None:
         """Refuse the use of a client that was closed, or in another event loop than its own."""
         self.check_open()
@@ -126,7 +157,7 @@ class Connection:
     async def append(self, request: Append) -> Appended:
         """Commit *request*, then wake whom it concerns; say what became of it."""
         self.check_usable()
-        answer = await append_for_sure(self.store, request)
+        answer = await append_for_sure(await self.store(), request)
         if answer.hints or answer.ended:
             await self._hint(answer)
         return answer
@@ -136,14 +167,19 @@ class Connection:
         self.check_usable()
         await self._commands.answer(publication_of_command(command, self.token()))
 
-    async def _publish_commands(self, commands: Sequence[Publication]) -> Sequence[None]:
-        """Publish commands that were given together; where nobody has declared what takes them, do that."""
-        try:
-            await self.broker.publish(commands)
-        except Unroutable:
+    async def _publish_commands(self, commands: Sequence[Publication]) -> Sequence[TidewheelError | None]:
+        """Publish commands that were given together, and say of each why it was not taken.
+
+        Where nobody has declared what takes them that is done here, and those that were not taken go again.
+        """
+        answers = await self.broker.offer(commands)
+        lost = [place for place, answer in enumerate(answers) if answer == "unroutable"]
+        if lost:
             await self.broker.declare(commands_topology())
-            await self.broker.publish(commands)
-        return [None] * len(commands)
+            again = await self.broker.offer([commands[place] for place in lost])
+            for place, answer in zip(lost, again, strict=True):
+                answers[place] = answer
+        return [_problem(*each) for each in zip(commands, answers, strict=True)]
 
     async def close(self) -> None:
         """Stop listening for replies; who waits for a hint goes on without. May be called twice."""
@@ -225,6 +261,15 @@ class Connection:
                 queues = sorted({hint.queue for answer in answers for hint in answer.hints})
                 await self.broker.declare(work_topology(self.namespace, queues))
                 await self.broker.publish(lost)
+
+
+def _problem(command: Publication, answer: Untaken | None) -> TidewheelError | None:
+    """Return what *answer* comes to for whoever published *command*."""
+    try:
+        check_taken([command], [answer], "the broker")
+    except TidewheelError as problem:
+        return problem
+    return None
 
 
 async def append_for_sure(store: Store, request: Append) -> Appended:

@@ -124,7 +124,7 @@ class Ending:
         return await self._read(answer.last_seq) if answer.ended else None
 
     async def _find(self) -> ev.Event | None:
-        before, record = self._seen, await self._connection.store.find(self._run)
+        before, record = self._seen, await (await self._connection.store()).find(self._run)
         if record is None:
             self._expect_it_later()
             return None
@@ -155,9 +155,9 @@ class Ending:
 
     async def _event(self, last_seq: int) -> ev.Event | None:
         """Return event *last_seq* if it ended the run."""
-        entries = (
-            None if last_seq < 0 else await self._connection.store.journal(self._run, after=last_seq - 1)
-        )
+        if last_seq < 0:
+            return None
+        entries = await (await self._connection.store()).journal(self._run, after=last_seq - 1)
         event = entries[-1].event if entries else None
         return event if isinstance(event, ev.TERMINAL) else None
 

@@ -74,6 +74,7 @@ class Handle(Generic[R]):
         may mend it, so waiting goes on and says so in the log.
         """
         self._connection.check_usable()
+        self._connection.check_store()  # not only where the first look comes before the reply
         limit_s = None if timeout is None else max(0.0, seconds(timeout, "result(timeout=)"))
         match await self._ending.wait(limit_s):
             case ev.ExecutionCompleted(result=result):
@@ -97,7 +98,7 @@ class Handle(Generic[R]):
     async def journal(self) -> list[ev.Entry]:
         """The run's journal so far."""
         self._connection.check_usable()
-        entries = await self._connection.store.journal(self._ref)
+        entries = await (await self._connection.store()).journal(self._ref)
         if entries is None:
             raise not_found(self._ref)
         return entries
@@ -174,7 +175,7 @@ class Handle(Generic[R]):
 
     async def _record(self) -> RunRecord:
         self._connection.check_usable()
-        record = await self._connection.store.find(self._ref)
+        record = await (await self._connection.store()).find(self._ref)
         if record is None:
             raise not_found(self._ref)
         return record
@@ -182,7 +183,7 @@ class Handle(Generic[R]):
     async def _segment(self) -> list[ev.Entry]:
         """Return the current segment of the journal."""
         self._connection.check_usable()
-        loaded = await self._connection.store.load(self._ref)
+        loaded = await (await self._connection.store()).load(self._ref)
         if loaded is None:
             raise not_found(self._ref)
         return loaded.entries

@@ -11,15 +11,15 @@ fork is fine with any store, and that is what servers that fork should see to.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from tidewheel.journal.errors import InvalidRequest
 from tidewheel.sdk.client import Client
 from tidewheel.sdk.loop_thread import CLOSED, LoopThread
+from tidewheel.sdk.on_demand import OnDemand
 
 T = TypeVar("T")
 
@@ -33,13 +33,18 @@ class LocalClient:
     """A client in a thread of its own. Connected when it is first used; if that fails, at the next use."""
 
     def __init__(self, connect: Callable[[], Coroutine[Any, Any, Client]]) -> None:
-        self._connect = connect
-        self._connecting: asyncio.Task[Client] | None = None
+        self._client = OnDemand(connect, name="tidewheel-connect")
         self.thread = LoopThread()
 
     def call(self, verb: Callable[[Client], Awaitable[T]]) -> T:
         """Do *verb* with the client, and wait for it."""
         return self.thread.call(self._do(verb))
+
+    @property
+    def has_used_store(self) -> bool:
+        """Whether the store may be open; also after a fork, of the parent's client."""
+        client = self._client.peek()
+        return client is not None and client.has_used_store
 
     def close(self) -> None:
         """Let go of everything; whoever waits for a result is told. May be called twice."""
@@ -50,28 +55,12 @@ class LocalClient:
             self.thread.close()
 
     async def _do(self, verb: Callable[[Client], Awaitable[T]]) -> T:
-        return await verb(await self._connected())
-
-    async def _connected(self) -> Client:
-        """Return the client. All who come while it connects share one attempt, and its failure."""
-        if self._connecting is None or _has_failed(self._connecting):
-            self._connecting = asyncio.create_task(self._connect(), name="tidewheel-connect")
-            # Whoever waited for it may have been interrupted: then nobody else asks how it ended.
-            self._connecting.add_done_callback(_has_failed)
-        return await asyncio.shield(self._connecting)
+        return await verb(await self._client.get())
 
     async def _close(self) -> None:
-        connecting = self._connecting
-        if connecting is None:
-            return
-        connecting.cancel()
-        await asyncio.wait([connecting])
-        if not _has_failed(connecting):
-            await connecting.result().close()
-
-
-def _has_failed(connecting: asyncio.Task[Client]) -> bool:
-    return connecting.done() and (connecting.cancelled() or connecting.exception() is not None)
+        client = await self._client.take()
+        if client is not None:
+            await client.close()
 
 
 class _Place:
@@ -86,9 +75,15 @@ class PerProcess:
     """The clients of this process and of those it was forked from."""
 
     def __init__(
-        self, connect: Callable[[], Coroutine[Any, Any, Client]], *, survives_fork: Callable[[], bool]
+        self,
+        connect: Callable[[], Coroutine[Any, Any, Client]],
+        *,
+        survives_fork: Callable[[Sequence[LocalClient]], bool],
     ) -> None:
-        """Connect with *connect*; *survives_fork* says whether that can be done again after a fork."""
+        """Connect with *connect*; *survives_fork* says whether that can be done again after a fork.
+
+        It is given the clients that were used before the fork.
+        """
         self._connect = connect
         self._survives_fork = survives_fork
         self._places: dict[int, _Place] = {}
@@ -120,6 +115,6 @@ class PerProcess:
         return self._places.get(process) or self._places.setdefault(process, _Place())
 
     def _check_fork(self) -> None:
-        was_used_before = any(place.client is not None for place in self._places.values())
-        if was_used_before and not self._survives_fork():
+        earlier = [place.client for place in self._places.values() if place.client is not None]
+        if earlier and not self._survives_fork(earlier):
             raise InvalidRequest(_FORKED)

@@ -114,6 +114,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 _check(field, value, variable)
         return cls(**values)
 
+    @classmethod
+    def is_in_environment(cls, name: str, environ: Mapping[str, str] | None = None) -> bool:
+        """Tell whether *environ*, or the process's own, says what the setting *name* is."""
+        (key,) = [field.key for field in fields_of(cls) if field.name == name]
+        return bool(_found(key, os.environ if environ is None else environ)[1])
+
 
 @functools.cache
 def fields_of(cls: type[Settings]) -> tuple[Field, ...]:

@@ -2,14 +2,13 @@
 
 One thread in the background runs an event loop with an ordinary ``Client`` in it; every verb is that
 client's verb, waited for. So it may be used from any thread, from several at once, and where an event
-loop is running, which it then blocks. Each process has its own: see ``per_process``. Hints go through
+loop is running, which it then blocks. Each process has its own: see ``per_process``. Messages go through
 kombu, whatever the broker: over AMQP confirmed, from a pool of connections.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, overload
 
@@ -19,17 +18,16 @@ from tidewheel.journal.events import Entry
 from tidewheel.journal.public import PublicEvent
 from tidewheel.journal.snapshot import RunSnapshot
 from tidewheel.sdk.client import Client
+from tidewheel.sdk.client_store import is_nearby
 from tidewheel.sdk.durations import Duration
 from tidewheel.sdk.handle import Handle
 from tidewheel.sdk.loop_thread import LoopThread
-from tidewheel.sdk.per_process import PerProcess
+from tidewheel.sdk.per_process import LocalClient, PerProcess
 from tidewheel.sdk.settings import ConnectionSettings
 from tidewheel.store.protocol import Store
 from tidewheel.store.records import RunRecord
 
 R = TypeVar("R")
-#: Stores and brokers that live in the process or in files of SQLite.
-_NEARBY = frozenset({"embedded", "memory", "sqlite", "sqlite3"})
 
 
 class SyncClient:
@@ -60,7 +58,8 @@ class SyncClient:
         """Return a client that connects when it is first used, in each process anew.
 
         This is for a module of a web application: importing it touches nothing, and servers may fork as
-        they like. The environment is read when it connects.
+        they like. The environment is read when it connects; ``connect`` reads it at once, and refuses what
+        can never work.
         """
         return cls(_clients(store, broker, namespace))
 
@@ -172,12 +171,14 @@ def _clients(store: str | Store | None, broker: str | Broker | None, namespace: 
     async def connect() -> Client:
         return await Client.connect(store, broker, namespace, broker_opener=open_kombu_broker)
 
-    def survives_fork() -> bool:
+    def survives_fork(before: Sequence[LocalClient]) -> bool:
         if not isinstance(store, str | None) or not isinstance(broker, str | None):
             return False
         settings = ConnectionSettings.from_environment(store=store, broker=broker)
-        schemes = {re.split("[+:]", url.lower())[0] for url in (settings.store, settings.broker)}
-        return not schemes & _NEARBY
+        used = [settings.broker]
+        if any(client.has_used_store for client in before):
+            used.append(settings.store)
+        return not any(is_nearby(url) for url in used)
 
     return PerProcess(connect, survives_fork=survives_fork)
 

@@ -107,7 +107,7 @@ def test_threads_that_come_first_share_one_attempt_to_connect() -> None:
         await asyncio.get_running_loop().run_in_executor(None, gate.wait)
         return await connected()
 
-    clients = PerProcess(connect, survives_fork=lambda: False)
+    clients = PerProcess(connect, survives_fork=lambda _: False)
     with concurrent.futures.ThreadPoolExecutor(20) as pool:
         listings = [pool.submit(lambda: clients.here().call(Client.runs)) for _ in range(20)]
         gate.set()
@@ -127,7 +127,7 @@ def test_a_store_that_was_away_is_tried_again_at_the_next_use() -> None:
             raise StoreUnavailable("away")
         return await connected()
 
-    clients = PerProcess(connect, survives_fork=lambda: False)
+    clients = PerProcess(connect, survives_fork=lambda _: False)
     with pytest.raises(StoreUnavailable):
         clients.here().call(Client.runs)
     is_away = False
@@ -146,7 +146,7 @@ def test_closing_while_it_connects_ends_both() -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    clients = PerProcess(connect, survives_fork=lambda: False)
+    clients = PerProcess(connect, survives_fork=lambda _: False)
     with concurrent.futures.ThreadPoolExecutor() as pool:
         waiting = pool.submit(lambda: clients.here().call(Client.runs))
         assert is_connecting.wait(30)
@@ -229,7 +229,7 @@ client.close()
 
 def test_a_fork_after_a_use_connects_again_where_that_can_be_done(monkeypatch: pytest.MonkeyPatch) -> None:
     """The child has a client of its own; the parent's is not touched."""
-    clients = PerProcess(connected, survives_fork=lambda: True)
+    clients = PerProcess(connected, survives_fork=lambda _: True)
     parents = clients.here()
     parents.call(Client.runs)
     parent = os.getpid()
@@ -247,23 +247,34 @@ def test_a_fork_after_a_use_connects_again_where_that_can_be_done(monkeypatch: p
 
 
 @pytest.mark.parametrize(
-    ("store", "broker", "survives"),
+    ("store", "broker", "uses_store", "survives"),
     [
-        ("postgresql://db/x", "amqp://mq", True),
-        ("postgresql+psycopg://db/x", "AMQPS://mq", True),
-        ("sqlite:///x.db", "amqp://mq", False),
-        ("postgresql://db/x", "embedded:///x.db", False),
-        ("memory://", "memory://", False),
-        (None, None, False),
+        ("postgresql://db/x", "amqp://mq", True, True),
+        ("postgresql+psycopg://db/x", "AMQPS://mq", True, True),
+        ("sqlite:///x.db", "amqp://mq", True, False),
+        ("sqlite:///x.db", "amqp://mq", False, True),
+        ("postgresql://db/x", "embedded:///x.db", True, False),
+        ("postgresql://db/x", "embedded:///x.db", False, False),
+        ("memory://", "memory://", True, False),
+        ("memory://", "memory://", False, False),
+        (None, None, True, False),
+        (None, None, False, False),
+        (None, "amqp://mq", False, True),
     ],
 )
 def test_only_servers_are_connected_to_again_after_a_fork(
-    store: str | None, broker: str | None, survives: bool
+    store: str | None, broker: str | None, uses_store: bool, survives: bool
 ) -> None:
-    """What is in files or in memory is the parent's."""
+    """What is in files or in memory is the parent's, if the parent has used it."""
     client = SyncClient.lazy(store, broker)
+    used = PerProcess(connected, survives_fork=lambda _: False)
+    parents = used.here()
+    if uses_store:
+        parents.call(Client.runs)
 
-    assert client._clients._survives_fork() is survives
+    assert client._clients._survives_fork([parents]) is survives
+
+    used.close()
 
 
 def test_a_request_that_is_interrupted_while_it_connects_leaves_no_error_behind(
@@ -276,7 +287,7 @@ def test_a_request_that_is_interrupted_while_it_connects_leaves_no_error_behind(
         await asyncio.get_running_loop().run_in_executor(None, gate.wait)
         raise StoreUnavailable("away")
 
-    clients = PerProcess(connect, survives_fork=lambda: False)
+    clients = PerProcess(connect, survives_fork=lambda _: False)
     here = clients.here()
     waiting = here.thread._submitted(here._do(Client.runs))
     waiting.cancel()

@@ -13,6 +13,7 @@ from tidewheel import App, Context
 from tidewheel.broker.errors import BrokerUnavailable
 from tidewheel.broker.memory import MemoryBroker
 from tidewheel.broker.message import Publication
+from tidewheel.broker.protocol import Untaken
 from tidewheel.broker.topology import Topology
 from tidewheel.journal import events as ev
 from tidewheel.journal.events import Entry
@@ -121,11 +122,12 @@ class Broker(MemoryBroker):
         self.is_down = False
         self.published: list[Publication] = []
 
-    async def publish(self, publications: Sequence[Publication]) -> None:
+    async def offer(self, publications: Sequence[Publication]) -> list[Untaken | None]:
         """Take messages, unless it is away."""
         self._refuse_if_down()
-        await super().publish(publications)
-        self.published += publications
+        answers = await super().offer(publications)
+        self.published += [one for one, answer in zip(publications, answers, strict=True) if answer is None]
+        return answers
 
     async def declare(self, topology: Topology) -> None:
         """Declare, unless it is away."""
