@@ -116,3 +116,19 @@ def test_who_may_not_install_is_told_what_to_run(root: Path, monkeypatch: pytest
     assert "sudo apt-get install --no-install-recommends some-server" in str(caught.value)
     assert "TIDEWHEEL_TEST_SOME" in str(caught.value)
     assert not (root / "asked").exists()
+
+
+def test_a_tool_may_need_several_packages_and_has_no_other_way_out(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are asked for together; nobody is told to give the URL of a tool."""
+    tool = Package(name="tool its-friend", what="tool", found=server(root).found)
+
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(ServerTrouble) as caught:
+        ensure(tool, lambda _: None, root=root)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    ensure(tool, lambda _: None, root=root)
+
+    assert str(caught.value).endswith("Run: sudo apt-get install --no-install-recommends tool its-friend")
+    assert (root / "asked").read_text("utf-8").endswith(" --no-install-recommends tool its-friend\n")

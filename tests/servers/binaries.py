@@ -1,4 +1,4 @@
-"""Where the servers' programs are on this host."""
+"""Where the programs that tests need are on this host: servers', and Node's."""
 
 from __future__ import annotations
 
@@ -29,3 +29,9 @@ def rabbitmq_scripts() -> Path | None:
         if (folder / "rabbitmq-server").exists() and shutil.which("epmd"):
             return folder
     return None
+
+
+def node_program() -> Path | None:
+    """Return Node, if it is there with npm, else None."""
+    node = shutil.which("node")
+    return Path(node) if node is not None and shutil.which("npm") else None

@@ -1,4 +1,4 @@
-"""Installs a server's package on Debian or Ubuntu, and keeps the host as quiet as it was.
+"""Installs a package that tests need on Debian or Ubuntu, and keeps the host as quiet as it was.
 
 A package of a server would start it, enable it for the next boot and, for Postgres, make a database cluster.
 None of that happens: only the binaries are wanted. What is changed on the host to prevent it is put back.
@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.servers.binaries import postgres_binaries, rabbitmq_scripts
+from tests.servers.binaries import node_program, postgres_binaries, rabbitmq_scripts
 from tests.servers.places import ServerTrouble
 
 _INSTALL_S_MAX = 900.0
@@ -30,13 +30,16 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Package:
-    """A server as Debian packs it: where its binaries are once it is there, and what it would enable."""
+    """A server or a tool as Debian packs it: where its binaries are once it is there, what it would enable.
+
+    ``name`` may be several names; ``variable`` is where the URL of another server can be given.
+    """
 
     name: str
     what: str
-    variable: str
-    units: tuple[str, ...]
     found: Callable[[], Path | None]
+    variable: str = ""
+    units: tuple[str, ...] = ()
 
 
 POSTGRES = Package(
@@ -53,6 +56,8 @@ RABBITMQ = Package(
     units=("rabbitmq-server.service", "epmd.service", "epmd.socket"),
     found=rabbitmq_scripts,
 )
+#: Without certificates npm reaches no registry.
+NODE = Package(name="nodejs npm ca-certificates", what="Node.js with npm", found=node_program)
 
 
 class NoServer(ServerTrouble):
@@ -77,7 +82,11 @@ def ensure(package: Package, say: Say = tell, *, root: Path = Path("/")) -> Path
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         raise NoServer(
             f"This host has no {package.what}, and only root on Debian or Ubuntu can get it here.\n"
-            f"Run: sudo {install}\nor give the URL of a server that tests may use in {package.variable}."
+            f"Run: sudo {install}"
+            + (
+                f"\nor give the URL of a server that tests may use in {package.variable}."
+                * bool(package.variable)
+            )
         )
     with _alone(root):
         # Somebody else may have had it installed while this process waited.
@@ -98,7 +107,7 @@ def _install(package: Package, say: Say, install: str, root: Path) -> str:
         enabled = _enabled(package, root)
         # Without a network the lists may be old and still good, so only the second has to succeed.
         _apt("update", *_QUIET)
-        said = _apt("install", *_QUIET, "--no-install-recommends", package.name)
+        said = _apt("install", *_QUIET, "--no-install-recommends", *package.name.split())
         for unit in sorted(_enabled(package, root) - enabled):
             subprocess.run(["systemctl", "disable", unit], capture_output=True, check=False)  # noqa: S607 - as apt does
     return said
