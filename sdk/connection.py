@@ -112,7 +112,13 @@ class Connection:
         Raises ``InvalidRequest`` where there is none, and what opening it raises.
         """
         self.check_store()
-        return await self._store.get()
+        try:
+            return await self._store.get()
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or not task.cancelling():
+                self.check_open()  # it was closed while it was opened, and nobody cancelled the caller
+            raise
 
     @property
     def has_used_store(self) -> bool:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import datetime as dt
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +13,14 @@ import pytest
 
 from tests.unit.sdk.twins import add
 from tidewheel import Client, InvalidRequest, SyncClient
+from tidewheel.broker.memory import MemoryBroker
 from tidewheel.sdk.client_store import NO_STORE, is_nearby, lacks_store
+from tidewheel.sdk.connection import Connection
+from tidewheel.sdk.limits import Limits
+from tidewheel.sdk.on_demand import OnDemand
 from tidewheel.sdk.settings import ConnectionSettings
 from tidewheel.store.errors import StoreUnavailable
+from tidewheel.store.protocol import Store
 
 DAY_S = 86_400.0
 
@@ -66,6 +74,32 @@ def test_the_time_in_an_id_is_the_stores_once_that_is_open(tmp_path: Path) -> No
     assert before < started < after
     assert before.startswith("add-000")
     assert not started.startswith("add-000")
+
+
+async def test_closing_while_the_store_is_opened_tells_who_waits_for_it() -> None:
+    """They were not cancelled themselves: that would be for whoever cancels them to say."""
+    opening = OnDemand(_never, name="opening")
+    now = dt.datetime.fromtimestamp(DAY_S, dt.UTC)
+    connection = Connection(
+        opening, MemoryBroker(), "default", limits=Limits(), now=now, token_bytes=secrets.token_bytes
+    )
+    owned = contextlib.AsyncExitStack()
+    owned.push_async_callback(opening.take)
+    client = Client(connection, owned=owned)
+    waiting, cancelled = (asyncio.create_task(client.runs()) for _ in range(2))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    await client.close()
+
+    with pytest.raises(InvalidRequest, match="was closed"):
+        await waiting
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+
+
+async def _never() -> Store:
+    await asyncio.Event().wait()
+    raise AssertionError
 
 
 @pytest.mark.parametrize("url", ["postgresql://host", "mongodb://host/db", "sqlite://host/file.db"])
