@@ -27,9 +27,13 @@ from tidewheel.broker.topology import COMMANDS
 PATIENCE_S = 60.0
 Publish = Callable[[str], subprocess.CompletedProcess[str]]
 
-pytestmark = pytest.mark.skipif(
-    not (ROOT / "Makefile").exists(), reason="an unpacked sdist has no folders at the root"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        not (ROOT / "Makefile").exists(), reason="an unpacked sdist has no folders at the root"
+    ),
+    # On a host without Node the first of them waits for its packages.
+    pytest.mark.timeout(1_200),
+]
 
 
 def shown(name: str) -> str:
