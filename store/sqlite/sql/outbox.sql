@@ -70,14 +70,15 @@ SELECT (SELECT count(*) FROM (SELECT 1 FROM tidewheel_outbox LIMIT :counted_max)
           FROM (SELECT created_at FROM tidewheel_outbox ORDER BY run_key, first_seq LIMIT :counted_max));
 
 -- name: dead_letters
+-- They are few, and come first: CROSS JOIN keeps SQLite from going through the runs instead.
 SELECT dead.run_key, dead.first_seq, run.namespace, run.run_id, run.workflow, dead.last_seq, dead.attempts,
        dead.first_error, dead.last_error, dead.created_at, dead.dead_at,
        (SELECT count(*)
           FROM (SELECT 1 FROM tidewheel_outbox AS behind
                  WHERE behind.run_key = dead.run_key AND behind.first_seq > dead.first_seq
                  LIMIT :counted_max))
-  FROM tidewheel_outbox AS dead
-  JOIN tidewheel_runs AS run ON run.run_key = dead.run_key
+  FROM tidewheel_outbox AS dead INDEXED BY tidewheel_outbox_dead
+ CROSS JOIN tidewheel_runs AS run ON run.run_key = dead.run_key
  WHERE dead.dead_at IS NOT NULL
    AND (dead.run_key, dead.first_seq) > (:after_key, :after_seq)
    AND run.namespace = :namespace

@@ -37,12 +37,17 @@ def planned(file: Path, sql: str) -> list[str]:
 
 @pytest.mark.parametrize(("group", "name"), ALL)
 def test_a_statement_finds_its_rows_by_an_index(blank: Path, group: str, name: str) -> None:
-    """None of them reads a whole table, but for the few workers and what a short list in JSON says."""
+    """None of them reads a whole table, but for the few workers and what a short list in JSON says.
+
+    How much is owed is counted up to a bound.
+    """
     plan = planned(blank, statements("sqlite", group)[name])
 
     scans = [line for line in plan if line.startswith("SCAN") and "USING" not in line]
-    harmless = ("SCAN json_each", "SCAN (subquery", "SCAN CONSTANT ROW", "SCAN owners")
-    assert [line for line in scans if not line.startswith(harmless) and "workers" not in line] == []
+    harmless = ["SCAN json_each", "SCAN (subquery", "SCAN CONSTANT ROW", "SCAN owners"]
+    if name == "backlog":
+        harmless.append("SCAN tidewheel_outbox")
+    assert [line for line in scans if not line.startswith(tuple(harmless)) and "workers" not in line] == []
     assert [
         line
         for line in plan

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tidewheel import InvalidRequest
+from tidewheel.outbox.config import RelayConfig
 from tidewheel.sdk.settings_page import CLASSES, document
 from tidewheel.workers.config import EventLoopConfig, KeeperConfig, ProcessConfig, WorkerConfig, parse_address
 
@@ -16,7 +17,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
 @pytest.mark.skipif(not PAGE.exists(), reason="the sdist has no docs")
 def test_the_page_lists_every_setting_as_it_is() -> None:
     """``make docs`` writes it; a setting that is not on it would be a secret."""
-    page = document([*CLASSES, WorkerConfig, KeeperConfig, ProcessConfig, EventLoopConfig])
+    page = document([*CLASSES, WorkerConfig, KeeperConfig, ProcessConfig, EventLoopConfig, RelayConfig])
 
     assert PAGE.read_text(encoding="utf-8") == page
 
