@@ -39,11 +39,14 @@ class KombuBroker:
 
     async def offer(self, publications: Sequence[Publication]) -> list[Untaken | None]:
         """Publish in this order, in one commit where the transport has such a thing."""
-        return await self._pool.do(lambda wire: _publish(wire, publications)) if publications else []
+        return await self._offer(publications)
 
     async def publish(self, publications: Sequence[Publication]) -> None:
         """Do the same, and raise ``Unroutable`` for those that no queue takes."""
-        check_taken(publications, await self.offer(publications), self._target.shown)
+        check_taken(publications, await self._offer(publications), self._target.shown)
+
+    async def _offer(self, publications: Sequence[Publication]) -> list[Untaken | None]:
+        return await self._pool.do(lambda wire: _publish(wire, publications)) if publications else []
 
     @asynccontextmanager
     async def consume(self, queue: str, *, prefetch: int) -> AsyncIterator[KombuConsumer]:

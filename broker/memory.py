@@ -155,6 +155,13 @@ class MemoryBroker:
 
     async def offer(self, publications: Sequence[Publication]) -> list[Untaken | None]:
         """Put each message into the queues its address leads to, in this order."""
+        return self._offer(publications)
+
+    async def publish(self, publications: Sequence[Publication]) -> None:
+        """Do the same, and raise ``Unroutable`` for those that no queue takes."""
+        check_taken(publications, self._offer(publications), "memory://")
+
+    def _offer(self, publications: Sequence[Publication]) -> list[Untaken | None]:
         queues = self._open_queues()
         answers: list[Untaken | None] = []
         for publication in publications:
@@ -163,10 +170,6 @@ class MemoryBroker:
                 queues.put(queue, publication.message, publication.routing_key)
             answers.append(None if found else "unroutable")
         return answers
-
-    async def publish(self, publications: Sequence[Publication]) -> None:
-        """Do the same, and raise ``Unroutable`` for those that no queue takes."""
-        check_taken(publications, await self.offer(publications), "memory://")
 
     @asynccontextmanager
     async def consume(self, queue: str, *, prefetch: int) -> AsyncIterator[MemoryConsumer]:

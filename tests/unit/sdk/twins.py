@@ -122,10 +122,10 @@ class Broker(MemoryBroker):
         self.is_down = False
         self.published: list[Publication] = []
 
-    async def offer(self, publications: Sequence[Publication]) -> list[Untaken | None]:
+    def _offer(self, publications: Sequence[Publication]) -> list[Untaken | None]:
         """Take messages, unless it is away."""
         self._refuse_if_down()
-        answers = await super().offer(publications)
+        answers = super()._offer(publications)
         self.published += [one for one, answer in zip(publications, answers, strict=True) if answer is None]
         return answers
 
