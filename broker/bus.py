@@ -15,7 +15,7 @@ import msgspec
 from tidewheel.broker.cloudevents import headers_of, namespace_of
 from tidewheel.broker.errors import PoisonMessage
 from tidewheel.broker.message import JSON, Message, Publication
-from tidewheel.broker.topology import EVENTS
+from tidewheel.broker.topology import EVENTS, shard_key
 from tidewheel.journal.public import PublicEvent
 
 #: CloudEvents has no place for it in its own attributes; an extension is in small letters.
@@ -60,7 +60,12 @@ def publication_of_event(event: PublicEvent, namespace: str) -> Publication:
     )
     headers[_IDEMPOTENCY_KEY] = event.idempotency_key
     message = Message(body=_encode(_body_of(event)), message_id=event_id, headers=headers, content_type=JSON)
-    return Publication(message=message, exchange=EVENTS, routing_key=event.routing_key(namespace))
+    return Publication(
+        message=message,
+        exchange=EVENTS,
+        routing_key=event.routing_key(namespace),
+        also=(shard_key(namespace, event.run_id),),
+    )
 
 
 def read_event(message: Message) -> tuple[str, PublicEvent]:

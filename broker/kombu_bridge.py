@@ -91,10 +91,5 @@ def _declare(wire: Wire, topology: Topology) -> None:
 def _publish(wire: Wire, publications: Sequence[Publication]) -> list[Untaken | None]:
     """Publish all. A message that RabbitMQ refuses ends that with ``BrokerUnavailable``."""
     with wire.one_commit():
-        taken = [
-            wire.publish(
-                publication.message, exchange=publication.exchange, routing_key=publication.routing_key
-            )
-            for publication in publications
-        ]
+        taken = [wire.publish(publication) for publication in publications]
     return [None if is_taken else "unroutable" for is_taken in taken]

@@ -17,6 +17,7 @@ ABILITIES: Final[Mapping[str, str]] = {
     "dead-letters": "what is buried, too old or was delivered too often is kept in another queue",
     "delivery-limit": "a message that comes back too often becomes a dead letter",
     "durability": "messages outlive every process",
+    "further-keys": "a message is routed by more than one key",
     "order": "first in, first out",
     "place": "what is given back comes before what was published later",
     "reasons": "a dead letter says why it was buried",
@@ -32,7 +33,7 @@ EMBEDDED: Final = "tidewheel.broker.embedded.transport:Transport"
 
 #: What no virtual transport of kombu's own has: what comes back goes to the end, what is rejected is dropped.
 _OF_NONE: Final = frozenset(
-    {"counts", "dead-letters", "delivery-limit", "place", "reasons", "ttl", "unroutable"}
+    {"counts", "dead-letters", "delivery-limit", "further-keys", "place", "reasons", "ttl", "unroutable"}
 )
 
 LACKS: Final[Mapping[str, frozenset[str]]] = {

@@ -25,12 +25,12 @@ from kombu.exceptions import KombuError
 from kombu.transport import get_transport_cls
 from kombu.transport.virtual.base import NotEquivalentError
 
-from tidewheel.broker.embedded.channel import NO_ROUTE
+from tidewheel.broker.embedded.channel import FURTHER_KEYS, NO_ROUTE
 from tidewheel.broker.embedded.sqlite_file import advice
 from tidewheel.broker.errors import BrokerUnavailable
 from tidewheel.broker.kombu_transports import EMBEDDED, lacks
 from tidewheel.broker.kombu_types import WireChannel, WireMessage
-from tidewheel.broker.message import BYTES, Message
+from tidewheel.broker.message import BYTES, Message, Publication
 from tidewheel.broker.rabbitmq.headers import read_headers
 from tidewheel.broker.rabbitmq.mismatch import explanation
 from tidewheel.broker.topology import Queue
@@ -232,24 +232,28 @@ class Wire:
         else:
             self.channel.basic_reject(tag, requeue=True)
 
-    def publish(self, message: Message, *, exchange: str, routing_key: str) -> bool:
+    def publish(self, publication: Publication) -> bool:
         """Publish; false if no queue takes it and the transport can tell."""
+        message = publication.message
         properties: dict[str, Any] = {"message_id": message.message_id, "delivery_mode": _PERSISTENT}
         if message.expires_s is not None:
             properties["expiration"] = str(round(message.expires_s * 1000))
+        headers: dict[str, Any] = dict(message.headers)
+        if publication.also and "further-keys" not in self._target.lacks:
+            headers[FURTHER_KEYS] = list(publication.also)
         prepared = self.channel.prepare_message(
             message.body,
             content_type=message.content_type,
             content_encoding="binary",
-            headers=dict(message.headers),
+            headers=headers,
             properties=properties,
         )
         returned = self._returned
         try:
             self.channel.basic_publish(
                 prepared,
-                exchange=exchange,
-                routing_key=routing_key,
+                exchange=publication.exchange,
+                routing_key=publication.routing_key,
                 mandatory=True,
                 **self._target.publishing,
             )

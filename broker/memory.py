@@ -165,7 +165,7 @@ class MemoryBroker:
         queues = self._open_queues()
         answers: list[Untaken | None] = []
         for publication in publications:
-            found = queues.route(publication.exchange, publication.routing_key)
+            found = queues.route(publication.exchange, (publication.routing_key, *publication.also))
             for queue in found:
                 queues.put(queue, publication.message, publication.routing_key)
             answers.append(None if found else "unroutable")

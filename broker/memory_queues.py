@@ -10,7 +10,7 @@ import asyncio
 import bisect
 import heapq
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -90,17 +90,17 @@ class MemoryQueues:
             self._touch(queue)
         self._bindings.update(dict.fromkeys(topology.bindings))
 
-    def route(self, exchange: str, key: str) -> list[MemoryQueue]:
-        """Return the queues that take *key*, each once."""
+    def route(self, exchange: str, keys: Sequence[str]) -> list[MemoryQueue]:
+        """Return the queues that take any of *keys*, each once."""
         if not exchange:
-            return [self.by_name[key]] if key in self.by_name else []
+            return [self.by_name[key] for key in dict.fromkeys(keys) if key in self.by_name]
         if exchange not in self._exchanges:
             return []
         kind = self._exchanges[exchange].type
         names = [
             binding.queue
             for binding in self._bindings
-            if binding.exchange == exchange and key_matches(kind, binding.key, key)
+            if binding.exchange == exchange and any(key_matches(kind, binding.key, key) for key in keys)
         ]
         return [self.by_name[name] for name in dict.fromkeys(names)]
 

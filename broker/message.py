@@ -35,12 +35,15 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
     """A message and its address. The empty exchange puts it into the queue named by the routing key.
 
     One that is not ``lasting`` need not outlive the broker's process, which then has less to do for it.
+    ``also`` are further keys that its exchange routes it by. A queue that several of the keys lead to gets
+    it once, and consumers do not see them.
     """
 
     message: Message
     routing_key: str
     exchange: str = ""
     lasting: bool = True
+    also: tuple[str, ...] = ()
 
 
 def dead_letter(message: Message, *, reason: str, queue: str, key: str) -> Message:

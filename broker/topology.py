@@ -6,6 +6,7 @@ arguments is refused, since one of the two would not get what it asked for.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable
 from typing import Literal
 
@@ -22,6 +23,12 @@ COMMAND_KEYS = ("start", "signal", "cancel")
 #: The exchange on which everybody is told what happened, and the one for what people should look at.
 EVENTS = "tidewheel.events"
 ALERTS = "tidewheel.alerts"
+#: The runs of a namespace are divided among so many queues of projectors: a run is always in the same one.
+#: Whoever publishes an event and whoever consumes it have to agree on it, so it is the same everywhere.
+SHARDS = 8
+#: An event that comes back this often has killed projectors, or they died of something else; what it says is
+#: in the journal in any case.
+EVENT_DELIVERY_LIMIT = 20
 #: A hint in a worker's own queue goes back to the shared queue after this long.
 STICKY_TTL_S = 5.0
 
@@ -137,6 +144,42 @@ def commands_topology() -> Topology:
 def bus_topology() -> Topology:
     """What takes public events and alerts; who wants any of them binds a queue of their own."""
     return Topology(exchanges=(Exchange(EVENTS, "topic"), Exchange(ALERTS, "topic")))
+
+
+def shard_key(namespace: str, run_id: str) -> str:
+    """The key, beside its topic, under which an event of a run reaches the projectors of its namespace."""
+    return _shard_key(namespace, zlib.crc32(run_id.encode()) % SHARDS)
+
+
+def _shard_key(namespace: str, shard: int) -> str:
+    # One word, with characters that no namespace has: no pattern for topics matches it but those for all.
+    return f"@projector/{namespace}/{shard}"
+
+
+def projector_queue(namespace: str, shard: int) -> str:
+    """The name of the queue that has the events of one of the shards of a namespace."""
+    prefix = "tidewheel" if namespace == "default" else f"tidewheel.{namespace}"
+    return f"{prefix}.projector.{shard}"
+
+
+def projector_dead_letters(namespace: str) -> str:
+    """The name of the queue that keeps what projectors cannot read, for people to look at."""
+    prefix = "tidewheel" if namespace == "default" else f"tidewheel.{namespace}"
+    return dead_letter_queue(f"{prefix}.projector")
+
+
+def projector_topology(namespace: str, shards: int = SHARDS) -> Topology:
+    """The queues of a namespace's projectors: one for each shard, or a single one for all events."""
+    assert shards in (1, SHARDS), "events are addressed to a fixed number of shards"
+    dead = projector_dead_letters(namespace)
+    keys = [f"{namespace}.#"] if shards == 1 else [_shard_key(namespace, shard) for shard in range(shards)]
+    names = [projector_queue(namespace, shard) for shard in range(shards)]
+    queues = [Queue(name=name, delivery_limit=EVENT_DELIVERY_LIMIT, dead_letter_queue=dead) for name in names]
+    return Topology(
+        exchanges=(Exchange(EVENTS, "topic"),),
+        queues=(*queues, Queue(name=dead)),
+        bindings=tuple(Binding(EVENTS, name, key) for name, key in zip(names, keys, strict=True)),
+    )
 
 
 def sticky_topology(namespace: str, worker: str, fallback: str) -> Topology:

@@ -31,6 +31,8 @@ FETCH_MAX = 100
 NO_ROUTE = 312
 #: Where an envelope has the key that its message was published under.
 _KEY = "routing_key"
+#: The header that has further routing keys, as RabbitMQ calls it; nobody who consumes sees it.
+FURTHER_KEYS = "BCC"
 
 # Kombu is typed in part only, and differently from release to release: here it is not typed at all.
 VirtualChannel: Any = virtual.Channel
@@ -140,9 +142,10 @@ class Channel(VirtualChannel):  # type: ignore[misc]  # as said above
         self._sweep_sometimes()
         body = message["body"]
         expiration = message["properties"].get("expiration")
+        also = message.get("headers", {}).pop(FURTHER_KEYS, ())
         taken = self.file.publish(
             exchange=exchange or "",
-            key=routing_key or "",
+            keys=(routing_key or "", *also),
             body=body.encode() if isinstance(body, str) else body,
             envelope=_envelope(message, routing_key or ""),
             expires_s=int(expiration) / 1000 if expiration is not None else None,

@@ -108,11 +108,17 @@ class QueueFile(SqliteFile):
     # Messages.
 
     def publish(
-        self, *, exchange: str, key: str, body: bytes, envelope: str, expires_s: float | None = None
+        self,
+        *,
+        exchange: str,
+        keys: Sequence[str],
+        body: bytes,
+        envelope: str,
+        expires_s: float | None = None,
     ) -> int:
-        """Append a message to every queue that takes it, and return how many do."""
+        """Append a message to every queue that takes any of *keys*, and return how many do."""
         with self.transaction():
-            queues = [key] if not exchange else self._routes(exchange, key)
+            queues = list(dict.fromkeys(keys)) if not exchange else self._routes(exchange, keys)
             taken = 0
             for queue in queues:
                 taken += self.execute(
@@ -253,7 +259,10 @@ class QueueFile(SqliteFile):
         self.execute(sql.REMOVE_PLACES, **query)
         self.news = True
 
-    def _routes(self, exchange: str, key: str) -> list[str]:
-        """Return the queues that take *key* from *exchange*, each once."""
+    def _routes(self, exchange: str, keys: Sequence[str]) -> list[str]:
+        """Return the queues that take any of *keys* from *exchange*, each once."""
         rows = self.execute(sql.FIND_ROUTES, exchange=exchange)
-        return list(dict.fromkeys(queue for kind, pattern, queue in rows if key_matches(kind, pattern, key)))
+        found = (
+            queue for kind, pattern, queue in rows if any(key_matches(kind, pattern, key) for key in keys)
+        )
+        return list(dict.fromkeys(found))

@@ -49,6 +49,8 @@ _LONG: Final = struct.Struct(">I")
 _BASIC: Final = 60
 _MANDATORY: Final = 1
 _SHORTSTR_MAX: Final = 255
+#: The name and the type of the header that has further routing keys.
+_FURTHER_KEYS: Final = b"\x03BCCA"
 _FLEETING: Final = b"\x01"
 _PERSISTENT: Final = b"\x02"
 # Which properties a content header has, by bit, in the order in which they follow.
@@ -131,7 +133,7 @@ class PublicationWriter:
                 self._addresses.clear()
             address = self._addresses[key] = self._address(publication)
         body = publication.message.body
-        header = self._header(publication.message, lasting=publication.lasting)
+        header = self._header(publication.message, lasting=publication.lasting, also=publication.also)
         if len(header) > self._payload_max:
             raise InvalidRequest(
                 f"the headers of message {publication.message.message_id!r} take {len(header)} bytes, "
@@ -160,12 +162,12 @@ class PublicationWriter:
         return FRAME.pack(METHOD, self._channel, len(payload)) + payload + _END
 
     @staticmethod
-    def _header(message: Message, *, lasting: bool) -> bytes:
+    def _header(message: Message, *, lasting: bool, also: tuple[str, ...]) -> bytes:
         flags = _HAS_CONTENT_TYPE | _HAS_DELIVERY_MODE
         parts = [b"", shortstr(message.content_type, "the content type")]
-        if message.headers:
+        if message.headers or also:
             flags |= _HAS_HEADERS
-            parts.append(_table(message.headers))
+            parts.append(_table(message.headers, also))
         parts.append(_PERSISTENT if lasting else _FLEETING)
         if message.expires_s is not None:
             flags |= _HAS_EXPIRATION
@@ -185,8 +187,12 @@ def shortstr(text: str, what: str) -> bytes:
     return bytes((len(encoded),)) + encoded
 
 
-def _table(headers: dict[str, str]) -> bytes:
+def _table(headers: dict[str, str], also: tuple[str, ...]) -> bytes:
+    """Return a table of *headers*; *also* is the list by which RabbitMQ routes, and which it takes out."""
     parts = [b""]
+    if also:
+        keys = b"".join(b"S" + _LONG.pack(len(key)) + key for key in map(str.encode, also))
+        parts += (_FURTHER_KEYS, _LONG.pack(len(keys)), keys)
     for name, value in headers.items():
         encoded = value.encode()
         parts += (shortstr(name, "the name of a header"), b"S", _LONG.pack(len(encoded)), encoded)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -17,7 +18,7 @@ from tidewheel.broker.errors import Unroutable
 from tidewheel.broker.kombu_bridge import KombuBroker
 from tidewheel.broker.kombu_transports import ABILITIES, LACKS, lacks
 from tidewheel.broker.kombu_wire import Target
-from tidewheel.broker.message import REASON
+from tidewheel.broker.message import REASON, Message, Publication
 from tidewheel.broker.topology import Binding, Exchange, Queue, Topology
 
 TOPOLOGY = Topology(
@@ -97,6 +98,18 @@ async def delivery_limit(broker: KombuBroker, _: dict[str, Any]) -> bool:
     async with broker.consume("work", prefetch=1) as deliveries:
         await (await next_of(deliveries)).release()
         return await comes_nothing(deliveries)
+
+
+async def further_keys(broker: KombuBroker, _: dict[str, Any]) -> bool:
+    """Publish by a key that nothing is bound to, and by one that a queue is."""
+    exchange = Exchange("events", "topic")
+    await broker.declare(Topology(exchanges=(exchange,), bindings=(Binding("events", "plain", "b.*"),)))
+    message = Message(body=b"", message_id="1")
+    publication = Publication(message=message, exchange="events", routing_key="a.a", also=("b.b",))
+    with contextlib.suppress(Unroutable):
+        await broker.publish([publication])
+    async with broker.consume("plain", prefetch=1) as deliveries:
+        return not await comes_nothing(deliveries)
 
 
 async def order(broker: KombuBroker, _: dict[str, Any]) -> bool:
@@ -190,6 +203,7 @@ TRIALS: dict[str, Callable[[KombuBroker, dict[str, Any]], Awaitable[bool]]] = {
     "counts": counts,
     "dead-letters": dead_letters,
     "delivery-limit": delivery_limit,
+    "further-keys": further_keys,
     "order": order,
     "place": place,
     "reasons": reasons,

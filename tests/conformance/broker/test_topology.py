@@ -61,6 +61,37 @@ async def test_topics_match_by_words(broker: Broker, pattern: str, key: str, tak
     assert await broker.depth("work.dlq") == 1
 
 
+async def test_further_keys_lead_to_further_queues_each_once(broker: Broker) -> None:
+    """A message goes to whatever any of its keys leads to, and nobody who gets it sees the others."""
+    bindings = (Binding("events", "plain", "@a/1"), Binding("events", "work", "#"))
+    await broker.declare(Topology(exchanges=(Exchange("events", "topic"),), bindings=bindings))
+    message = Message(body=b"x", message_id="1", headers={"h": "1"})
+
+    for also in (("@a/1",), ("@a/2",), ("@a/1", "@a/2")):
+        await broker.publish(
+            [Publication(message=message, exchange="events", routing_key="default.order.Ran", also=also)]
+        )
+
+    async with broker.consume("plain", prefetch=9) as plain, broker.consume("work", prefetch=9) as work:
+        received = [await next_of(plain) for _ in range(2)]
+        assert [delivery.message for delivery in received] == [message, message]
+        assert await texts_of(work, 3) == ["x"] * 3
+        assert await comes_nothing(plain)
+        assert await comes_nothing(work)
+
+
+async def test_a_message_that_only_a_further_key_leads_anywhere_is_taken(broker: Broker) -> None:
+    """It is unroutable only if none of its keys leads to a queue."""
+    bindings = (Binding("events", "plain", "@a/1"),)
+    await broker.declare(Topology(exchanges=(Exchange("events", "topic"),), bindings=bindings))
+
+    def keyed(also: str) -> Publication:
+        message = Message(body=b"x", message_id=also)
+        return Publication(message=message, exchange="events", routing_key="a.b.c", also=(also,))
+
+    assert await broker.offer([keyed("@a/1"), keyed("@a/2")]) == [None, "unroutable"]
+
+
 async def test_a_fanout_reaches_every_queue_once(broker: Broker) -> None:
     """Each bound queue gets one copy, whatever the key and however often it is bound."""
     bindings = (Binding("all", "plain", "a"), Binding("all", "plain", "b"), Binding("all", "work", ""))

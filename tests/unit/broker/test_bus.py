@@ -11,6 +11,7 @@ import pytest
 from tidewheel.broker.bus import publication_of_event, read_event
 from tidewheel.broker.errors import PoisonMessage
 from tidewheel.broker.message import Message
+from tidewheel.broker.topology import SHARDS, Binding, projector_topology, shard_key
 from tidewheel.journal.public import PublicEvent, event_id, idempotency_key
 
 KEY = idempotency_key("order-42", "charge", 1, "StepCompleted", "v2")
@@ -39,6 +40,29 @@ def test_an_event_is_addressed_by_its_topic() -> None:
     assert publication.exchange == "tidewheel.events"
     assert publication.routing_key == "shop.fulfil.StepCompleted"
     assert publication.lasting
+
+
+def test_a_run_is_always_addressed_to_the_same_shard() -> None:
+    """Beside its topic an event has the key of its run's shard, and every shard has its queue."""
+    also = {publication_of_event(msgspec.structs.replace(EVENT, run_seq=n), "shop").also for n in range(3)}
+    keys = {shard_key("shop", f"order-{number}") for number in range(200)}
+    bound = {binding.key for binding in projector_topology("shop").bindings}
+
+    assert also == {(shard_key("shop", "order-42"),)}
+    assert keys == bound
+    assert len(bound) == SHARDS
+    assert not any("." in key for key in bound)
+
+
+def test_a_single_queue_takes_every_event_of_its_namespace() -> None:
+    """Where there are no further keys one queue is bound by the topic."""
+    topology = projector_topology("shop", 1)
+
+    assert topology.bindings == (Binding("tidewheel.events", "tidewheel.shop.projector.0", "shop.#"),)
+    assert {queue.name for queue in topology.queues} == {
+        "tidewheel.shop.projector.0",
+        "tidewheel.shop.projector.dlq",
+    }
 
 
 def test_headers_are_those_of_cloudevents_in_binary_mode() -> None:

@@ -49,7 +49,7 @@ def test_what_somebody_else_writes_rings(path: Path, bell: threading.Event) -> N
 def test_publishing_here_rings_before_it_returns(path: Path, bell: threading.Event) -> None:
     """Within a process nobody waits for the next poll."""
     with closing(QueueFile(path)) as file:
-        file.publish(exchange="", key="q", body=b"", envelope="{}")
+        file.publish(exchange="", keys=["q"], body=b"", envelope="{}")
 
         assert bell.is_set()
 
