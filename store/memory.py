@@ -26,6 +26,7 @@ from tidewheel.store.counting import Counters
 from tidewheel.store.inline_steps import inline_steps
 from tidewheel.store.ledger import Ledger
 from tidewheel.store.memory_outbox import MemoryOutbox, OutboxRow
+from tidewheel.store.memory_snapshots import MemorySnapshots, Runs
 from tidewheel.store.page import put_off
 from tidewheel.store.passages import checksum, entries_of
 from tidewheel.store.protocol import Answered, Due, DueStep, DueTimer, Loaded, LoadedStep, RunFilter
@@ -187,6 +188,14 @@ class MemoryStore:
         self._group_commit = GroupCommit(self)
         self._users_tables: sqlite3.Connection | None = None
         self.outbox = MemoryOutbox(self.rows, self._time)
+        self.snapshots = MemorySnapshots(
+            Runs(
+                find=lambda ref: self.rows.run(ref),  # noqa: PLW0108 - a transaction may put other rows in place
+                ordered=lambda: [self.rows.runs[key] for key in sorted(self.rows.runs)],
+                is_owed=lambda key: bool(self.rows.outbox.get(key)),
+                now=self._time,
+            )
+        )
 
     @property
     def counters(self) -> Counters:
@@ -423,6 +432,7 @@ class MemoryStore:
         ]
         for key in old[:limit]:
             self.rows.forget(key)
+            self.snapshots.forget(key)
         return len(old[:limit])
 
     async def tend(self, namespace: str, *, ended_before: dt.datetime | None) -> int:  # noqa: ARG002 - as the protocol has it

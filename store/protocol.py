@@ -19,6 +19,7 @@ from tidewheel.store.append import Append, Appended, Hint
 from tidewheel.store.columns import moment
 from tidewheel.store.outbox import Outbox
 from tidewheel.store.records import RunRecord, RunRef, StepRecord, TimerRecord, WorkerRecord
+from tidewheel.store.snapshots import Snapshots
 
 #: Takes what became of an append, or why nobody knows that.
 Answered: TypeAlias = Callable[[Appended | Exception], None]
@@ -124,6 +125,10 @@ class Store(Protocol):
     @property
     def outbox(self) -> Outbox:
         """What the event bus is owed."""
+
+    @property
+    def snapshots(self) -> Snapshots:
+        """What is kept for projectors."""
 
     async def append(self, batch: Sequence[Append]) -> list[Appended]:
         """Write all of *batch* in one transaction; the answers are in its order.

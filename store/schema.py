@@ -34,6 +34,7 @@ from sqlalchemy import (
     UniqueConstraint,
     text,
 )
+from sqlalchemy.dialects.postgresql import JSONB
 
 #: The table in which Alembic keeps the revision; its usual name may be the users' own.
 VERSION_TABLE = "tidewheel_version"
@@ -43,6 +44,8 @@ metadata = MetaData()
 Moment = BigInteger
 #: Compared byte by byte, on both databases: a run's children are a range of names.
 Name = Text().with_variant(Text(collation="C"), "postgresql")
+#: JSON that people query: text on SQLite, whose functions read it.
+Json = Text().with_variant(JSONB(), "postgresql")
 
 
 def _partial(condition: str) -> dict[str, Any]:
@@ -257,6 +260,65 @@ outbox = Table(
 )
 
 Index("tidewheel_outbox_dead", outbox.c.run_key, outbox.c.first_seq, **_partial("dead_at IS NOT NULL"))
+#: How runs stand, as a projector reduced it from their public events: for people to query. ``revision``
+#: counts the snapshots that took the place of one they were not made of; ``step_count`` is how many steps
+#: there are in all, of which the row has the first.
+snapshots = Table(
+    "tidewheel_snapshots",
+    metadata,
+    Column("run_key", LargeBinary, nullable=False),
+    Column("namespace", Name, nullable=False),
+    Column("run_id", Name, nullable=False),
+    Column("workflow", Name, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("last_event_seq", BigInteger, nullable=False),
+    Column("stale", Boolean, nullable=False),
+    Column("revision", BigInteger, nullable=False),
+    Column("step_count", BigInteger, nullable=False),
+    Column("snapshot", Json, nullable=False),
+    Column("updated_at", Moment, nullable=False),
+    PrimaryKeyConstraint("run_key", name="tidewheel_snapshots_pk"),
+    # A row is written anew for every few events of its run: where there is room beside it, no index has to be
+    # told unless the status changes.
+    postgresql_with={"fillfactor": 50},
+    sqlite_with_rowid=False,
+)
+Index("tidewheel_snapshots_by_id", snapshots.c.namespace, snapshots.c.run_id)
+Index("tidewheel_snapshots_by_status", snapshots.c.namespace, snapshots.c.status, snapshots.c.run_key)
+
+#: The steps of long runs that are not in their snapshot's row, by their place.
+snapshot_steps = Table(
+    "tidewheel_snapshot_steps",
+    metadata,
+    Column("run_key", LargeBinary, nullable=False),
+    Column("step_id", Name, nullable=False),
+    Column("place", BigInteger, nullable=False),
+    Column("step", Json, nullable=False),
+    PrimaryKeyConstraint("run_key", "step_id", name="tidewheel_snapshot_steps_pk"),
+    sqlite_with_rowid=False,
+)
+
+#: How far users' own projections have read each run; written with their rows, in one transaction.
+projections = Table(
+    "tidewheel_projections",
+    metadata,
+    Column("run_key", LargeBinary, nullable=False),
+    Column("projection", Name, nullable=False),
+    Column("last_event_seq", BigInteger, nullable=False),
+    PrimaryKeyConstraint("run_key", "projection", name="tidewheel_projections_pk"),
+    sqlite_with_rowid=False,
+)
+
+#: The projectors that are alive, who divide the shards of their namespace among themselves.
+projectors = Table(
+    "tidewheel_projectors",
+    metadata,
+    Column("namespace", Name, nullable=False),
+    Column("member", Name, nullable=False),
+    Column("alive_until", Moment, nullable=False),
+    PrimaryKeyConstraint("namespace", "member", name="tidewheel_projectors_pk"),
+    sqlite_with_rowid=False,
+)
 
 workers = Table(
     "tidewheel_workers",

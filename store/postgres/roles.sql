@@ -5,7 +5,7 @@
 --   tidewheel_worker     executes runs, and starts and signals them: workers and clients
 --   tidewheel_keeper     as a worker; also retires runs and makes partitions, only through the functions for it
 --   tidewheel_relay      publishes what the event bus is owed
---   tidewheel_projector  reads events
+--   tidewheel_projector  reads events, and keeps snapshots and projections
 --   tidewheel_reader     reads
 --
 -- Executing it again changes nothing.
@@ -43,7 +43,8 @@ END
 $$;
 
 GRANT SELECT ON tidewheel_version, tidewheel_runs, tidewheel_journal, tidewheel_steps, tidewheel_timers,
-                tidewheel_promises, tidewheel_facts_seen, tidewheel_step_ids, tidewheel_outbox, tidewheel_workers
+                tidewheel_promises, tidewheel_facts_seen, tidewheel_step_ids, tidewheel_outbox, tidewheel_workers,
+                tidewheel_snapshots, tidewheel_snapshot_steps, tidewheel_projections, tidewheel_projectors
    TO tidewheel_worker, tidewheel_keeper, tidewheel_relay, tidewheel_projector, tidewheel_reader;
 
 -- What an append does. Nobody here may update or delete an event, or delete a run.
@@ -54,6 +55,11 @@ GRANT INSERT, UPDATE, DELETE ON tidewheel_steps, tidewheel_timers, tidewheel_wor
 GRANT DELETE ON tidewheel_promises TO tidewheel_worker, tidewheel_keeper;
 
 GRANT UPDATE, DELETE ON tidewheel_outbox TO tidewheel_relay;
+
+-- Deleting is what a rebuild does, and what is done about remains of runs that were retired meanwhile.
+GRANT INSERT, UPDATE, DELETE
+   ON tidewheel_snapshots, tidewheel_snapshot_steps, tidewheel_projections, tidewheel_projectors
+   TO tidewheel_projector;
 
 REVOKE EXECUTE ON FUNCTION tidewheel_retire_runs_v2, tidewheel_retire_partitions_v2, tidewheel_make_partitions_v2,
                            tidewheel_delete_v2, tidewheel_delete_rows_v2

@@ -26,6 +26,7 @@ from tidewheel.store.postgres.faults import is_lost, is_worth_repeating, pause, 
 from tidewheel.store.postgres.memory import Memory
 from tidewheel.store.postgres.outbox import PostgresOutbox
 from tidewheel.store.postgres.sketches import FIRST_REVISION, read_sketch
+from tidewheel.store.postgres.snapshots import PostgresSnapshots
 from tidewheel.store.postgres.transaction import PostgresTransaction, StepLink
 from tidewheel.store.postgres.writer import Writer
 from tidewheel.store.protocol import Answered, Due, Loaded, LoadedStep, RunFilter
@@ -75,6 +76,7 @@ class PostgresStore:
         self._memory = Memory(config.remembered_max)
         self._writer = Writer(database, self.counters, self._note_change, clock, self._memory)
         self.outbox = PostgresOutbox(self._with, self._given_now)
+        self.snapshots = PostgresSnapshots(self._with, self._given_now)
 
     @classmethod
     async def open(

@@ -30,6 +30,7 @@ from tidewheel.store.sqlite.outbox import SqliteOutbox
 from tidewheel.store.sqlite.readers import Readers
 from tidewheel.store.sqlite.revision import check_revision, prepare
 from tidewheel.store.sqlite.rows import SqliteRows
+from tidewheel.store.sqlite.snapshots import SqliteSnapshots
 from tidewheel.store.sqlite.transaction import SqliteTransaction, StepConnection
 from tidewheel.store.sqlite.watcher import Watcher
 from tidewheel.store.sqlite.writer import Writer
@@ -56,6 +57,7 @@ class SqliteStore:
         #: Two steps of one event loop that both want the write lock would wait for each other.
         self._one_step_at_a_time = asyncio.Lock()
         self.outbox = SqliteOutbox(self._read, self._write, self._time)
+        self.snapshots = SqliteSnapshots(self._read, self._write, self._time)
 
     @classmethod
     async def open(

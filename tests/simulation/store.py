@@ -20,6 +20,7 @@ from tidewheel.store.errors import CommitUnknown, StoreUnavailable
 from tidewheel.store.memory import MemoryStore
 from tidewheel.store.protocol import Answered, Due, Loaded, LoadedStep, RunFilter
 from tidewheel.store.records import RunRecord, RunRef, StepRecord, WorkerRecord
+from tidewheel.store.snapshots import Snapshots
 from tidewheel.store.submitting import GroupCommit
 
 T = TypeVar("T")
@@ -104,6 +105,11 @@ class SimulatedStore:
         self._twin = database.twin
         self._group_commit = GroupCommit(self)
         self.outbox = database.twin.outbox
+
+    @property
+    def snapshots(self) -> Snapshots:
+        """What is kept for projectors, of which there are none here."""
+        return self._twin.snapshots
 
     # Writing
 

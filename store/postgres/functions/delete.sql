@@ -11,6 +11,9 @@ BEGIN
     DELETE FROM tidewheel_facts_seen WHERE run_key = ANY (keys);
     DELETE FROM tidewheel_step_ids WHERE run_key = ANY (keys);
     DELETE FROM tidewheel_outbox WHERE run_key = ANY (keys);
+    DELETE FROM tidewheel_snapshots WHERE run_key = ANY (keys);
+    DELETE FROM tidewheel_snapshot_steps WHERE run_key = ANY (keys);
+    DELETE FROM tidewheel_projections WHERE run_key = ANY (keys);
     DELETE FROM tidewheel_runs WHERE run_key = ANY (keys);
 END
 $$;

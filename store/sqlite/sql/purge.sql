@@ -22,5 +22,14 @@ DELETE FROM tidewheel_step_ids WHERE run_key = ?;
 -- name: outbox
 DELETE FROM tidewheel_outbox WHERE run_key = ?;
 
+-- name: snapshots
+DELETE FROM tidewheel_snapshots WHERE run_key = ?;
+
+-- name: snapshot_steps
+DELETE FROM tidewheel_snapshot_steps WHERE run_key = ?;
+
+-- name: projections
+DELETE FROM tidewheel_projections WHERE run_key = ?;
+
 -- name: runs
 DELETE FROM tidewheel_runs WHERE run_key = ?;

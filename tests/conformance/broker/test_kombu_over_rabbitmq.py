@@ -68,7 +68,7 @@ def test_a_returned_message_is_waited_for_until_it_is_confirmed(fresh_rabbitmq: 
     """The confirmation comes after the return; left on the wire it could pass for that of the next one."""
     wire = rabbitmq(fresh_rabbitmq).connect()
 
-    is_taken = wire.publish(to("nowhere").message, exchange="", routing_key="nowhere")
+    is_taken = wire.publish(to("nowhere"))
 
     assert not is_taken
     with pytest.raises(TimeoutError):

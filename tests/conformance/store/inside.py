@@ -42,6 +42,9 @@ class Inside(Protocol):
     def outbox(self, ref: RunRef) -> list[tuple[int, int]]:
         """Return the ranges that the event bus is owed."""
 
+    def clear_outbox(self) -> None:
+        """Take out all that the event bus is owed."""
+
     def row_counts(self) -> dict[str, int]:
         """Return how many rows each table has."""
 
@@ -69,6 +72,10 @@ class InsideMemory:
         rows = self.store.rows
         return [(row.first_seq, row.last_seq) for row in rows.outbox[rows.by_ref[ref]]]
 
+    def clear_outbox(self) -> None:
+        """Take out all that the event bus is owed."""
+        self.store.rows.outbox.clear()
+
     def row_counts(self) -> dict[str, int]:
         """Return how many rows each table has."""
         rows = self.store.rows
@@ -80,10 +87,13 @@ class InsideMemory:
             "facts_seen": rows.known,
             "step_ids": rows.step_ids,
             "outbox": rows.outbox,
+            "snapshot_steps": self.store.snapshots.later,
+            "projections": self.store.snapshots.watermarks,
         }
         counts = {name: sum(map(len, table.values())) for name, table in tables.items()}
         names = len(rows.by_ref) + len(rows.by_idempotency_key)
-        return counts | {"runs": len(rows.runs), "names": names}
+        snapshots = len(self.store.snapshots.rows)
+        return counts | {"runs": len(rows.runs), "names": names, "snapshots": snapshots}
 
     def replace_passage(self, ref: RunRef, first_seq: int, **changes: Any) -> None:
         """Change columns of a row of the journal behind the store's back."""
@@ -120,6 +130,10 @@ class InsideSqlite:
         """Return the ranges that the event bus is owed."""
         sql = "SELECT first_seq, last_seq FROM tidewheel_outbox WHERE run_key = ? ORDER BY 1"
         return self.rows(sql, self._key(ref))
+
+    def clear_outbox(self) -> None:
+        """Take out all that the event bus is owed."""
+        self.rows("DELETE FROM tidewheel_outbox")
 
     def row_counts(self) -> dict[str, int]:
         """Return how many rows each table has."""
@@ -170,6 +184,10 @@ class InsidePostgres:
         """Return the ranges that the event bus is owed."""
         sql = "SELECT first_seq, last_seq FROM tidewheel_outbox WHERE run_key = %s ORDER BY 1"
         return self.rows(sql, self._key(ref))
+
+    def clear_outbox(self) -> None:
+        """Take out all that the event bus is owed."""
+        self.rows("DELETE FROM tidewheel_outbox")
 
     def row_counts(self) -> dict[str, int]:
         """Return how many rows each table has."""

@@ -12,12 +12,14 @@ import pytest
 from psycopg import sql
 
 from tests.conformance.store.driving import Run, done, ends, resumes, signal, task, waits
+from tidewheel.journal.snapshot import snapshot_of
 from tidewheel.store.errors import StoreUnavailable
 from tidewheel.store.migrations import migrate
 from tidewheel.store.postgres.store import PostgresStore
 from tidewheel.store.protocol import RunFilter
 from tidewheel.store.records import WorkerRecord
 from tidewheel.store.revision import ROLES
+from tidewheel.store.snapshots import Asked, going_on, in_place_of
 
 FORBIDDEN = [
     "UPDATE tidewheel_journal SET at = 0",
@@ -134,6 +136,30 @@ async def test_only_a_keeper_retires_runs_and_makes_partitions(users: Users) -> 
     assert deleted == 1
     assert [run.run_id for run in await worker.runs(RunFilter(namespace="default"))] == ["open"]
     await keeper.close()
+    await worker.close()
+
+
+async def test_a_projector_keeps_snapshots_and_touches_nothing_else(users: Users) -> None:
+    """It reads journals, and goes on from snapshots, replaces them, and looks after them."""
+    store = await PostgresStore.open(users.url_as("tidewheel_projector"))
+    worker = await PostgresStore.open(users.url_as("tidewheel_worker"))
+    run = Run(worker, "r")
+    await run.start()
+    snapshot = snapshot_of(await run.journal(), "r")
+    snapshots = store.snapshots
+    assert await snapshots.attend("default", "p", 5.0) == ["p"]
+
+    for change in (going_on, in_place_of):
+        (before,) = await snapshots.load([Asked(run.ref)])
+        assert before is not None
+        assert await snapshots.save([change(before, snapshot)]) == [True]
+    await snapshots.look("default", after=None, limit=10, quiet_since=LATER)
+    await snapshots.leave("default", "p")
+
+    assert await snapshots.read(run.ref) == snapshot
+    with pytest.raises(StoreUnavailable, match="denies this user"):
+        await Run(store, "other").start()
+    await store.close()
     await worker.close()
 
 

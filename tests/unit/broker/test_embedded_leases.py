@@ -41,7 +41,7 @@ def file(tmp_path: Path, clock: Clock) -> Iterator[QueueFile]:
     """A file with one queue and one message in it."""
     made = QueueFile(tmp_path / "queues.db", clock=clock)
     made.declare_queue(Queue(name="q"))
-    made.publish(exchange="", key="q", body=b"", envelope='{"headers": {}, "properties": {}}')
+    made.publish(exchange="", keys=["q"], body=b"", envelope='{"headers": {}, "properties": {}}')
     yield made
     made.close()
 
@@ -135,7 +135,7 @@ def test_a_sweep_is_bounded(file: QueueFile, clock: Clock, monkeypatch: pytest.M
     """A queue whose dead letters are due at once, in itself, does not hold the sweep for ever."""
     monkeypatch.setattr(queue_file, "SWEEP_BATCH_MAX", 1)
     file.declare_queue(Queue(name="loop", ttl_s=0.0, dead_letter_queue="loop"))
-    file.publish(exchange="", key="loop", body=b"", envelope='{"headers": {}, "properties": {}}')
+    file.publish(exchange="", keys=["loop"], body=b"", envelope='{"headers": {}, "properties": {}}')
 
     file.sweep()
 
