@@ -166,7 +166,8 @@ docs: $(STAMP)  ## write the generated pages again
 	@$(PY) -m tidewheel.journal.document > build/journal.md && mv build/journal.md docs/journal.md
 	@$(PY) -m tidewheel.sdk.settings_page tidewheel.workers.config:WorkerConfig \
 		tidewheel.workers.config:KeeperConfig tidewheel.workers.config:ProcessConfig \
-		tidewheel.workers.config:EventLoopConfig tidewheel.outbox.config:RelayConfig > build/configuration.md
+		tidewheel.workers.config:EventLoopConfig tidewheel.outbox.config:RelayConfig \
+		tidewheel.projector.config:ProjectorConfig > build/configuration.md
 	@mv build/configuration.md docs/configuration.md
 	@$(PY) -m tests.unit.broker.asyncapi_document
 
