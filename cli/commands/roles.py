@@ -19,7 +19,8 @@ class LogLevel(enum.StrEnum):
     ERROR = "error"
 
 
-_STOPPING = (
+#: The end of the help page of each of them.
+STOPPING = (
     "\n\nSIGTERM or Ctrl-C: takes nothing new, finishes or hands back what is in hand, and ends with 0;"
     " a second one ends at once."
     "\n\nExit codes: 0 stopped, 2 wrong usage, configuration or app, 3 no such app,"
@@ -127,9 +128,9 @@ def up_command(
 ) -> int:
     """Run an app on the configured store and broker.
 
-    All roles together: a worker, a keeper and a relay, in one process; with --processes N, N
-    workers, a keeper and a relay in a process each. A store of an older release is not migrated
-    by it: `tidewheel db migrate` does that.
+    All roles together: a worker, a keeper, a relay and a projector, in one process; with
+    --processes N, N workers and one of each other in a process each. A store of an older release is
+    not migrated by it: `tidewheel db migrate` does that.
     """
     from tidewheel.cli.connecting import Where  # noqa: PLC0415 - imported when it runs
     from tidewheel.cli.roles import serving  # noqa: PLC0415 - as above
@@ -233,7 +234,7 @@ def add_to(root: typer.Typer) -> None:
             "tidewheel dev shop.py:app",
             "tidewheel dev shop.flows:app --dir build --queue default,mail",
         )
-        + _STOPPING,
+        + STOPPING,
     )(dev_command)
     root.command(
         "up",
@@ -242,7 +243,7 @@ def add_to(root: typer.Typer) -> None:
             "tidewheel up shop.py:app --store sqlite:////var/lib/shop/tidewheel.db --processes 4",
             "TIDEWHEEL_STORE=sqlite:////var/lib/shop/tidewheel.db tidewheel up shop.flows:app --json",
         )
-        + _STOPPING,
+        + STOPPING,
     )(up_command)
     root.command(
         "worker",
@@ -251,7 +252,7 @@ def add_to(root: typer.Typer) -> None:
             "tidewheel worker shop.py:app --processes 4 --slots 16",
             "tidewheel worker shop.py:app --queue mail,default --grace 120 --health 0.0.0.0:8080",
         )
-        + _STOPPING,
+        + STOPPING,
     )(worker_command)
     root.command(
         "keeper",
@@ -259,11 +260,11 @@ def add_to(root: typer.Typer) -> None:
         epilog=examples(
             "tidewheel keeper", "tidewheel keeper --store sqlite:///tidewheel.db --health 0.0.0.0:8080"
         )
-        + _STOPPING,
+        + STOPPING,
     )(keeper_command)
     root.command(
         "relay",
         short_help="Run a relay alone: it publishes what happened to the event bus.",
         epilog=examples("tidewheel relay", "tidewheel relay --store postgresql://... --broker amqp://...")
-        + _STOPPING,
+        + STOPPING,
     )(relay_command)

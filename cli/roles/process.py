@@ -52,6 +52,8 @@ class Plan:
     connect_timeout_s: float = 0.0
     health_at: Address | None = None
     auto_migrate: bool = False
+    #: Whether it gives up workers of this host that ended, when it begins: not everybody may.
+    releases_the_dead: bool = True
     as_json: bool = False
     #: To the supervisor, if there is one.
     link: Link | None = None
@@ -82,7 +84,7 @@ async def work(plan: Plan) -> None:
 
 
 async def _work(plan: Plan, store: Store, broker: Broker, health: Health, told: asyncio.Future[None]) -> None:
-    dead = await release_the_dead(store)
+    dead = await release_the_dead(store) if plan.releases_the_dead else []
     if dead:
         logger.info("takes over from workers of this host that ended: %s", ", ".join(dead))
     queue = plan.queues[0] if plan.queues else DEFAULT_QUEUE

@@ -1,4 +1,4 @@
-"""``dev``, ``up``, ``worker``, ``keeper``, ``relay``: from a command line to processes that go on."""
+"""``dev``, ``up``, ``worker``, ``keeper``, ``relay``, ``projector``: from a command line to processes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from tidewheel.broker.protocol import Broker
+from tidewheel.broker.topology import SHARDS
 from tidewheel.cli import apps, logs, output
 from tidewheel.cli.connecting import Where
 from tidewheel.cli.exit_codes import ExitCode
@@ -21,6 +22,8 @@ from tidewheel.cli.roles.supervising import supervise
 from tidewheel.cli.roles.witness import watched
 from tidewheel.outbox.config import RelayConfig
 from tidewheel.outbox.relay import Relay
+from tidewheel.projector.config import ProjectorConfig
+from tidewheel.projector.projector import Projector
 from tidewheel.sdk.app import App
 from tidewheel.sdk.limits import Limits
 from tidewheel.sdk.settings import ConnectionSettings
@@ -36,6 +39,7 @@ from tidewheel.workers.worker import Worker
 #: The commands whose processes have these roles.
 _KEEPING = frozenset({"dev", "up", "keeper"})
 _RELAYING = frozenset({"dev", "up", "relay"})
+_PROJECTING = frozenset({"dev", "up", "projector"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +132,11 @@ def relay(where: Where, options: Options) -> ExitCode:
     return _serve("relay", None, where, options, options.process_config())
 
 
+def projector(reference: str | None, where: Where, options: Options) -> ExitCode:
+    """Run a projector alone, with the projections of the app that *reference* names."""
+    return _serve("projector", reference, where, options, options.process_config())
+
+
 def _serve(
     command: str, reference: str | None, where: Where, options: Options, config: ProcessConfig
 ) -> ExitCode:
@@ -136,7 +145,7 @@ def _serve(
     settings, worker_config = where.settings(), options.worker_config()
     event_loop = EventLoopConfig.from_environment()
     app = None if reference is None else apps.load(reference, warn=not options.as_json and link is None)
-    queues = () if app is None else worker_config.queues
+    queues = () if app is None or command == "projector" else worker_config.queues
     plan = Plan(
         settings=settings,
         roles=_roles(command, app, settings, worker_config),
@@ -147,11 +156,12 @@ def _serve(
             queues=queues,
             start=start_command(app, settings, queues) if app is not None and command == "dev" else None,
         ),
-        contents=None if app is None else contents_of(app),
+        contents=None if app is None or command == "projector" else contents_of(app),
         queues=queues,
         connect_timeout_s=config.connect_timeout_s,
         health_at=config.health_address,
         auto_migrate=command == "dev",
+        releases_the_dead=command != "projector",
         as_json=options.as_json,
         link=link,
     )
@@ -164,18 +174,28 @@ def _serve(
 def _roles(command: str, app: App | None, settings: ConnectionSettings, worker_config: WorkerConfig) -> Made:
     """Return what makes the roles of *command*; everything they are told is read now."""
     keeper_config, limits = KeeperConfig.from_environment(), Limits.from_environment()
-    relay_config = RelayConfig.from_environment()
+    relay_config, projector_config = RelayConfig.from_environment(), ProjectorConfig.from_environment()
 
     def roles(store: Store, broker: Broker, health: Health) -> Sequence[Role]:
-        # Stopped in the opposite order: keeper and relay go on while the worker finishes.
+        # Stopped in the opposite order: the others go on while the worker finishes.
         made: list[Role] = [Watchdog()]
-        if command in _KEEPING:
-            made.append(Keeper(store, broker, namespace=settings.namespace, config=keeper_config))
+        if command in _PROJECTING:
+            projects = Projector(
+                store,
+                broker,
+                namespace=settings.namespace,
+                config=projector_config,
+                shards=_shards(settings.broker),
+            )
+            health.require("projecting", projects.hears)
+            made.append(projects)
         if command in _RELAYING:
             relays = Relay(store, broker, config=relay_config)
             health.require("relaying", relays.well)
             made.append(relays)
-        if app is not None:
+        if command in _KEEPING:
+            made.append(Keeper(store, broker, namespace=settings.namespace, config=keeper_config))
+        if app is not None and command != "projector":
             works = Worker(
                 app,
                 watched(store),
@@ -191,10 +211,15 @@ def _roles(command: str, app: App | None, settings: ConnectionSettings, worker_c
     return roles
 
 
+def _shards(broker: str) -> int:
+    """Return among how many queues events are divided: one where each costs a thread and a poll."""
+    return SHARDS if broker.lower().startswith(("amqp:", "amqps:")) else 1
+
+
 def _supervise(
     command: str, reference: str, where: Where, options: Options, config: ProcessConfig
 ) -> ExitCode:
-    """Run several workers, and for ``up`` a keeper and a relay, each in a process of its own."""
+    """Run several workers, and for ``up`` one of each other role, each in a process of its own."""
     settings, worker_config = where.settings(), options.worker_config()
     for url in (settings.store, settings.broker):
         if url.lower().startswith("memory:"):
@@ -208,7 +233,8 @@ def _supervise(
     ]
     if command == "up":
         level = ["--log-level", options.level, *(["--json"] if options.as_json else [])]
-        charges += [Charge(role, [role, *place, *level], looks=looks) for role in ("keeper", "relay")]
+        others = ("keeper", "relay", "projector")
+        charges += [Charge(role, [role, *place, *level], looks=looks) for role in others]
     banner = Banner(command=command, reference=reference, settings=settings, queues=worker_config.queues)
     with _logging(options, name=None):
         return supervise(
