@@ -68,7 +68,7 @@ class Projector:
         self._inbox = Inbox(2 * self.config.batch)
         self.lag = Lag(self.config.lag_s)
         alarm = Alarm(raise_alert, namespace, lambda: asyncio.get_running_loop().time())
-        every = (SnapshotSink(store), *sinks)
+        self._sinks = every = (SnapshotSink(store), *sinks)
         self.pipeline = Pipeline(
             every,
             self._inbox,
@@ -101,6 +101,8 @@ class Projector:
     async def start(self) -> None:
         """Begin to project."""
         self._clock.tell(await self._store.now())
+        for sink in self._sinks:
+            await sink.prepare()
         try:
             await self._broker.declare(self._topology)
         except BrokerUnavailable as problem:

@@ -20,6 +20,9 @@ class Sink(Protocol):
     def name(self) -> str:
         """What it is called in logs and alerts."""
 
+    async def prepare(self) -> None:
+        """Make sure that there is a place for what it keeps."""
+
     async def take(self, runs: Mapping[RunRef, Sequence[PublicEvent]]) -> dict[RunRef, Followed]:
         """Take in what goes on from what was seen, and say how far each run was followed.
 

@@ -32,6 +32,9 @@ class SnapshotSink:
         self._store = store
         self._snapshots = store.snapshots
 
+    async def prepare(self) -> None:
+        """Every store has a place for snapshots."""
+
     async def take(self, runs: Mapping[RunRef, Sequence[PublicEvent]]) -> dict[RunRef, Followed]:
         """Reduce what goes on from the snapshots, and save them."""
         found: dict[RunRef, Followed] = {}

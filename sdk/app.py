@@ -1,4 +1,4 @@
-"""``App``: the registry of a service's workflows and tasks."""
+"""``App``: the registry of a service's workflows, tasks and projections."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ from tidewheel.sdk.digest import component_digest
 from tidewheel.sdk.durations import Duration, positive_seconds
 from tidewheel.sdk.errors import DeterminismWarning, NotFound
 from tidewheel.sdk.lint import lint
+from tidewheel.sdk.projections import ProjectionDefinition, projection_definition
 from tidewheel.sdk.retry import Retry
 
 F = TypeVar("F", bound=Callable[..., Any])
+C = TypeVar("C", bound=type[Any])
 
 
 class App:
-    """A named set of workflows and tasks; ``include`` takes in another's."""
+    """A named set of workflows, tasks and projections; ``include`` takes in another's."""
 
     def __init__(
         self,
@@ -51,6 +53,7 @@ class App:
         self.name = check_name(name, "app")
         self.tasks: dict[str, TaskDefinition] = {}
         self.workflows: dict[str, WorkflowDefinition] = {}
+        self.projections: dict[str, ProjectionDefinition] = {}
         #: The module that has the app as it is executed, if that is known: processes for tasks import it.
         self.home: ModuleType | None = None
         self._policy = Policy(strict_inputs=strict_inputs, allow_orphans=allow_orphans)
@@ -127,8 +130,33 @@ class App:
 
         return decorate
 
+    @overload
+    def projection(self, cls: C, /) -> C: ...
+    @overload
+    def projection(self, *, name: str | None = ..., table: str | None = ...) -> Callable[[C], C]: ...
+    def projection(self, *classes: Any, **options: Any) -> Any:
+        """Register a frozen dataclass as a projection: its instances are the rows of a table.
+
+        Its fields are the columns, those without a default the key. ``key(event)`` is the key of the row that
+        a public event is about, or None; ``row.reduce(event)`` is the row after it. *table* is the name of
+        the table, by default that of the class in small letters.
+        """
+        if classes:
+            (cls,) = classes
+            self._add_projection(cls, **options)
+            return cls
+
+        def decorate(decorated: C) -> C:
+            self._add_projection(decorated, **options)
+            return decorated
+
+        return decorate
+
     def include(self, other: App) -> None:
-        """Take in all workflows and tasks of *other*."""
+        """Take in all workflows, tasks and projections of *other*."""
+        for projection in other.projections.values():
+            self._refuse_taken(self.projections, projection, "projection")
+            self.projections[projection.name] = projection
         for task in other.tasks.values():
             self._refuse_taken(self.tasks, task, "task")
             self.tasks[task.name] = task
@@ -232,7 +260,17 @@ class App:
             where = f"{finding.path}:{finding.line}"
             warnings.warn(f"{where}: {finding.message}", DeterminismWarning, stacklevel=3)
 
-    def _refuse_taken(self, registry: Mapping[str, Definition], definition: Definition, what: str) -> None:
+    def _add_projection(self, cls: type[Any], *, name: str | None = None, table: str | None = None) -> None:
+        definition = projection_definition(cls, name=name, table=table)
+        self._refuse_taken(self.projections, definition, "projection")
+        self.projections[definition.name] = definition
+
+    def _refuse_taken(
+        self,
+        registry: Mapping[str, Definition | ProjectionDefinition],
+        definition: Definition | ProjectionDefinition,
+        what: str,
+    ) -> None:
         known = registry.get(definition.name)
         if known is not None and known.fn is not definition.fn:
             message = (

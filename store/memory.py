@@ -26,6 +26,7 @@ from tidewheel.store.counting import Counters
 from tidewheel.store.inline_steps import inline_steps
 from tidewheel.store.ledger import Ledger
 from tidewheel.store.memory_outbox import MemoryOutbox, OutboxRow
+from tidewheel.store.memory_projections import MemoryProjections
 from tidewheel.store.memory_snapshots import MemorySnapshots, Runs
 from tidewheel.store.page import put_off
 from tidewheel.store.passages import checksum, entries_of
@@ -196,6 +197,7 @@ class MemoryStore:
                 now=self._time,
             )
         )
+        self.projections = MemoryProjections(lambda ref: self.rows.run(ref), self.snapshots)  # noqa: PLW0108 - as above
 
     @property
     def counters(self) -> Counters:

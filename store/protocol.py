@@ -18,6 +18,7 @@ from tidewheel.journal.events import Entry, InvokeScheduled
 from tidewheel.store.append import Append, Appended, Hint
 from tidewheel.store.columns import moment
 from tidewheel.store.outbox import Outbox
+from tidewheel.store.projections import Projections
 from tidewheel.store.records import RunRecord, RunRef, StepRecord, TimerRecord, WorkerRecord
 from tidewheel.store.snapshots import Snapshots
 
@@ -129,6 +130,10 @@ class Store(Protocol):
     @property
     def snapshots(self) -> Snapshots:
         """What is kept for projectors."""
+
+    @property
+    def projections(self) -> Projections:
+        """The tables of users' own projections."""
 
     async def append(self, batch: Sequence[Append]) -> list[Appended]:
         """Write all of *batch* in one transaction; the answers are in its order.

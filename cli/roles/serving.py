@@ -23,6 +23,7 @@ from tidewheel.cli.roles.witness import watched
 from tidewheel.outbox.config import RelayConfig
 from tidewheel.outbox.relay import Relay
 from tidewheel.projector.config import ProjectorConfig
+from tidewheel.projector.projection_sink import ProjectionSink
 from tidewheel.projector.projector import Projector
 from tidewheel.sdk.app import App
 from tidewheel.sdk.limits import Limits
@@ -186,6 +187,7 @@ def _roles(command: str, app: App | None, settings: ConnectionSettings, worker_c
                 namespace=settings.namespace,
                 config=projector_config,
                 shards=_shards(settings.broker),
+                sinks=[ProjectionSink(store, one) for one in app.projections.values()] if app else (),
             )
             health.require("projecting", projects.hears)
             made.append(projects)
@@ -233,8 +235,8 @@ def _supervise(
     ]
     if command == "up":
         level = ["--log-level", options.level, *(["--json"] if options.as_json else [])]
-        others = ("keeper", "relay", "projector")
-        charges += [Charge(role, [role, *place, *level], looks=looks) for role in others]
+        charges += [Charge(role, [role, *place, *level], looks=looks) for role in ("keeper", "relay")]
+        charges.append(Charge("projector", ["projector", "--app", reference, *place, *level], looks=looks))
     banner = Banner(command=command, reference=reference, settings=settings, queues=worker_config.queues)
     with _logging(options, name=None):
         return supervise(

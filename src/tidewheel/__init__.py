@@ -1,5 +1,6 @@
 """Durable execution for Python on the RabbitMQ and the Postgres a team already runs."""
 
+from tidewheel.journal.public import PublicEvent
 from tidewheel.sdk.app import App
 from tidewheel.sdk.client import Client
 from tidewheel.sdk.context import Context
@@ -41,6 +42,7 @@ __all__ = [
     "JoinSet",
     "NotFound",
     "Overloaded",
+    "PublicEvent",
     "Retry",
     "RunCancelled",
     "RunFailed",

@@ -25,6 +25,7 @@ from tidewheel.store.postgres.database import Database
 from tidewheel.store.postgres.faults import is_lost, is_worth_repeating, pause, translated
 from tidewheel.store.postgres.memory import Memory
 from tidewheel.store.postgres.outbox import PostgresOutbox
+from tidewheel.store.postgres.projections import PostgresProjections
 from tidewheel.store.postgres.sketches import FIRST_REVISION, read_sketch
 from tidewheel.store.postgres.snapshots import PostgresSnapshots
 from tidewheel.store.postgres.transaction import PostgresTransaction, StepLink
@@ -77,6 +78,7 @@ class PostgresStore:
         self._writer = Writer(database, self.counters, self._note_change, clock, self._memory)
         self.outbox = PostgresOutbox(self._with, self._given_now)
         self.snapshots = PostgresSnapshots(self._with, self._given_now)
+        self.projections = PostgresProjections(self._with)
 
     @classmethod
     async def open(

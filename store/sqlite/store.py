@@ -27,6 +27,7 @@ from tidewheel.store.records import RunRecord, RunRef, WorkerRecord
 from tidewheel.store.sqlite import keeping, reading
 from tidewheel.store.sqlite.connection import BUSY_TIMEOUT_S, Database
 from tidewheel.store.sqlite.outbox import SqliteOutbox
+from tidewheel.store.sqlite.projections import SqliteProjections
 from tidewheel.store.sqlite.readers import Readers
 from tidewheel.store.sqlite.revision import check_revision, prepare
 from tidewheel.store.sqlite.rows import SqliteRows
@@ -58,6 +59,7 @@ class SqliteStore:
         self._one_step_at_a_time = asyncio.Lock()
         self.outbox = SqliteOutbox(self._read, self._write, self._time)
         self.snapshots = SqliteSnapshots(self._read, self._write, self._time)
+        self.projections = SqliteProjections(self._write)
 
     @classmethod
     async def open(

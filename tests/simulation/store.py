@@ -18,6 +18,7 @@ from tidewheel.journal.events import Entry
 from tidewheel.store.append import Append, Appended, Completed, Fired, Retrying, Started, Verdict
 from tidewheel.store.errors import CommitUnknown, StoreUnavailable
 from tidewheel.store.memory import MemoryStore
+from tidewheel.store.projections import Projections
 from tidewheel.store.protocol import Answered, Due, Loaded, LoadedStep, RunFilter
 from tidewheel.store.records import RunRecord, RunRef, StepRecord, WorkerRecord
 from tidewheel.store.snapshots import Snapshots
@@ -110,6 +111,11 @@ class SimulatedStore:
     def snapshots(self) -> Snapshots:
         """What is kept for projectors, of which there are none here."""
         return self._twin.snapshots
+
+    @property
+    def projections(self) -> Projections:
+        """The tables of projections, of which there are none here."""
+        return self._twin.projections
 
     # Writing
 
