@@ -115,6 +115,7 @@ class Relay:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await self._let_go()
+        await self._alarms.close()
 
     async def well(self) -> str | None:
         """Return why nothing is told at present, for whoever asks how it is."""
@@ -283,7 +284,7 @@ class Relay:
                 )
                 continue
             self.counts.dead += 1
-            await self._alarms.raise_(self._alert_of(lane, trouble))
+            self._alarms.raise_alert(self._alert_of(lane, trouble))
 
     def _alert_of(self, lane: Lane, trouble: Trouble) -> Alert:
         run, seq = lane.owed.run, trouble.place.first_seq

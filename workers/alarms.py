@@ -7,8 +7,9 @@ bus, and if that is away it is kept, up to a bound, and offered again with the n
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections import deque
+from collections import Counter, deque
 from typing import Final
 
 from tidewheel.broker.alerts import Alert, publication_of_alert
@@ -31,30 +32,34 @@ class Alarms:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._kept: deque[Alert] = deque(maxlen=KEPT_MAX)
+        self._offering: asyncio.Task[None] | None = None
         #: How many were raised, by name, for whoever watches.
-        self.raised: dict[str, int] = {}
+        self.raised: Counter[str] = Counter()
 
-    async def raise_(self, alert: Alert) -> None:
-        """Tell people of *alert*."""
-        self.raised[alert.alert] = self.raised.get(alert.alert, 0) + 1
-        logger.log(
-            _LEVELS[alert.severity],
-            "%s (%s): %s. %s",
-            alert.alert,
-            alert.severity,
-            alert.summary,
-            alert.action,
-        )
+    def raise_alert(self, alert: Alert) -> None:
+        """Tell people of *alert*: at once in the log, soon on the bus."""
+        self.raised[alert.alert] += 1
+        level, severity = _LEVELS[alert.severity], alert.severity
+        logger.log(level, "%s (%s): %s. %s", alert.alert, severity, alert.summary, alert.action)
         self._kept.append(alert)
-        await self._offer()
+        if self._offering is None or self._offering.done():
+            self._offering = asyncio.create_task(self._offer(), name="tidewheel-alerts")
+
+    async def close(self) -> None:
+        """Wait a little until what was raised is on the bus."""
+        if self._offering is not None:
+            await self._offering
 
     async def _offer(self) -> None:
-        kept = list(self._kept)
-        try:
-            async with asyncio.timeout(OFFER_S_MAX):
-                await self._broker.declare(bus_topology())
-                await self._broker.offer([publication_of_alert(alert) for alert in kept])
-        except (TidewheelError, TimeoutError) as problem:
-            logger.warning("%d alerts were not published, and are with the next: %s", len(kept), problem)
-        else:
-            self._kept.clear()
+        while self._kept:
+            alerts = list(self._kept)
+            try:
+                async with asyncio.timeout(OFFER_S_MAX):
+                    await self._broker.declare(bus_topology())
+                    await self._broker.offer([publication_of_alert(alert) for alert in alerts])
+            except (TidewheelError, TimeoutError) as problem:
+                logger.warning("%d alerts are published with the next: %s", len(alerts), problem)
+                return
+            for alert in alerts:
+                with contextlib.suppress(ValueError):  # so many came meanwhile that it was let go of
+                    self._kept.remove(alert)

@@ -191,7 +191,7 @@ async def test_a_lag_is_told_of_once(stage: Stage) -> None:
     ("body", "headers", "reason"),
     [
         (b"{", {"ce-source": "/tidewheel/default"}, "not a public event"),
-        (b"{}", {}, "not an event of ours"),
+        (b"{}", {}, "not a message of ours"),
         (b"{}", {"ce-source": "/tidewheel/other"}, "not a public event"),
     ],
 )

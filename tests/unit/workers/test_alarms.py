@@ -59,8 +59,9 @@ async def test_an_alert_is_a_log_line_and_a_message(
     """The line says how bad it is, what happened, and what to do about it."""
     alarms = Alarms(broker)
 
-    await alarms.raise_(alert())
-    await alarms.raise_(alert(1, "PROJECTOR_LAG_HIGH"))
+    alarms.raise_alert(alert())
+    alarms.raise_alert(alert(1, "PROJECTOR_LAG_HIGH"))
+    await alarms.close()
 
     first, second = [record for record in caplog.records if record.name == "tidewheel.alerts"]
     assert first.levelno == logging.ERROR
@@ -76,10 +77,12 @@ async def test_while_the_bus_is_away_alerts_are_kept_up_to_a_bound(broker: ShyBr
     alarms = Alarms(broker)
     broker.is_down = True
     for number in range(KEPT_MAX + 4):
-        await alarms.raise_(alert(number))
+        alarms.raise_alert(alert(number))
+    await alarms.close()
     broker.is_down = False
 
-    await alarms.raise_(alert(999))
+    alarms.raise_alert(alert(999))
+    await alarms.close()
 
     found = await heard(broker)
     assert len(found) == KEPT_MAX
