@@ -46,9 +46,10 @@ class OutboxRow(msgspec.Struct, kw_only=True):
     dead_at: dt.datetime | None = None
 
     def can_be_claimed(self, now: dt.datetime) -> bool:
-        """Tell whether it is due and nobody's."""
+        """Tell whether it is due, as what never failed always is, and nobody's."""
         is_free = self.claimed_until is None or self.claimed_until <= now
-        return self.dead_at is None and self.due_at <= now and is_free
+        is_due = self.attempts == 0 or self.due_at <= now
+        return self.dead_at is None and is_due and is_free
 
 
 class MemoryOutbox:

@@ -3,7 +3,7 @@
 
 -- name: claim
 -- Step from one run with rows to the next, in the order of their keys, each time to its lowest row; what stands behind it
--- is not looked at. Of these rows those that are due and nobody's are claimed, for *lease* microseconds, and come with the
+-- is not looked at. Of these rows those that are due (what never failed always is) and nobody's are claimed, for *lease* microseconds, and come with the
 -- rows above them, up to one that is dead. "last_key" says how far it went, and what follows it whether that was the end.
 --
 -- Why two relays never have the same row: the lock is taken before the row is looked at again, and whoever lost the race
@@ -16,7 +16,8 @@ lowest AS (
       FROM clock
      CROSS JOIN LATERAL (
            SELECT run_key, first_seq,
-                  dead_at IS NULL AND due_at <= clock.now AND coalesce(claimed_until <= clock.now, true) AS is_free
+                  dead_at IS NULL AND (attempts = 0 OR due_at <= clock.now)
+                    AND coalesce(claimed_until <= clock.now, true) AS is_free
              FROM tidewheel_outbox
             WHERE run_key > %(after)s::bytea
             ORDER BY run_key, first_seq
@@ -26,7 +27,8 @@ lowest AS (
       FROM lowest
      CROSS JOIN LATERAL (
            SELECT run_key, first_seq,
-                  dead_at IS NULL AND due_at <= lowest.now AND coalesce(claimed_until <= lowest.now, true) AS is_free
+                  dead_at IS NULL AND (attempts = 0 OR due_at <= lowest.now)
+                    AND coalesce(claimed_until <= lowest.now, true) AS is_free
              FROM tidewheel_outbox
             WHERE run_key > lowest.run_key
             ORDER BY run_key, first_seq
@@ -40,7 +42,8 @@ free AS MATERIALIZED (
            SELECT run_key, first_seq
              FROM tidewheel_outbox
             WHERE run_key = lowest.run_key AND first_seq = lowest.first_seq
-              AND dead_at IS NULL AND due_at <= lowest.now AND coalesce(claimed_until <= lowest.now, true)
+              AND dead_at IS NULL AND (attempts = 0 OR due_at <= lowest.now)
+              AND coalesce(claimed_until <= lowest.now, true)
             LIMIT 1
               FOR UPDATE SKIP LOCKED) AS owed
      WHERE lowest.is_free),

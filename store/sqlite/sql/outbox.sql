@@ -4,7 +4,7 @@
 -- name: next_lowest
 -- The lowest row of the next run that has any.
 SELECT run_key, first_seq, attempts,
-       dead_at IS NULL AND due_at <= :now AND (claimed_until IS NULL OR claimed_until <= :now)
+       dead_at IS NULL AND (attempts = 0 OR due_at <= :now) AND (claimed_until IS NULL OR claimed_until <= :now)
   FROM tidewheel_outbox
  WHERE run_key > :after
  ORDER BY run_key, first_seq
