@@ -3,8 +3,9 @@
 
 -- name: claim
 -- Step from one run with rows to the next, in the order of their keys, each time to its lowest row; what stands behind it
--- is not looked at. Of these rows those that are due (what never failed always is) and nobody's are claimed, for *lease* microseconds, and come with the
--- rows above them, up to one that is dead. "last_key" says how far it went, and what follows it whether that was the end.
+-- is not looked at. Of these rows those that are due (what never failed always is) and nobody's are claimed, for *lease*
+-- microseconds, and come with the rows above them, up to one that is dead. "last_key" says how far it went, and what follows
+-- it whether that was the end.
 --
 -- Why two relays never have the same row: the lock is taken before the row is looked at again, and whoever lost the race
 -- finds the other's lease. Why nothing is skipped: rows of a run are written under its lock, so a lower one is never
@@ -23,7 +24,8 @@ lowest AS (
             ORDER BY run_key, first_seq
             LIMIT 1) AS owed)
      UNION ALL
-    SELECT next.run_key, next.first_seq, lowest.now, next.is_free, lowest.looked + 1, lowest.found + next.is_free::integer
+    SELECT next.run_key, next.first_seq, lowest.now, next.is_free,
+           lowest.looked + 1, lowest.found + next.is_free::integer
       FROM lowest
      CROSS JOIN LATERAL (
            SELECT run_key, first_seq,
@@ -56,7 +58,8 @@ claimed AS (
  RETURNING owed.run_key, owed.attempts),
 far AS (
     SELECT run_key AS last_key, looked, found FROM lowest ORDER BY looked DESC LIMIT 1)
-SELECT far.last_key, far.looked < %(looked_max)s::integer AND far.found < %(limit_max)s::integer, clock.now, run.run_key, run.namespace, run.run_id, run.workflow, run.attempts,
+SELECT far.last_key, far.looked < %(looked_max)s::integer AND far.found < %(limit_max)s::integer, clock.now,
+       run.run_key, run.namespace, run.run_id, run.workflow, run.attempts,
        rows.first_seqs, rows.last_seqs, rows.sizes, rows.since
   FROM clock
   LEFT JOIN far ON true
