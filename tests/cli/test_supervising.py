@@ -125,7 +125,7 @@ def test_told_twice_all_end_at_once(run: Run, serve: Serve, folder: Path) -> Non
     up.send(signal.SIGTERM)
 
     assert up.exit_code() == ExitCode.INTERRUPTED
-    assert len(children) == 4
+    assert len(children) == 5
     until(lambda: not any(map(is_alive, children)))
 
 
@@ -153,7 +153,7 @@ def test_a_killed_supervisor_leaves_nobody_behind(run: Run, serve: Serve, folder
 
     up.send(signal.SIGKILL)
 
-    assert len(children) == 4
+    assert len(children) == 5
     until(lambda: not any(map(is_alive, children)))
 
 
