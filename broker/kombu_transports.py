@@ -23,6 +23,7 @@ ABILITIES: Final[Mapping[str, str]] = {
     "reasons": "a dead letter says why it was buried",
     "redelivery": "what a process held that died is delivered again, at once",
     "sharing": "other processes use the same queues",
+    "single-consumer": "one of a queue's consumers is given messages at a time, if the queue asks for it",
     "ttl": "messages and queues expire",
     "unroutable": "a message that no queue takes is reported",
     "unseen": "what was only fetched ahead does not count as delivered",
@@ -33,11 +34,21 @@ EMBEDDED: Final = "tidewheel.broker.embedded.transport:Transport"
 
 #: What no virtual transport of kombu's own has: what comes back goes to the end, what is rejected is dropped.
 _OF_NONE: Final = frozenset(
-    {"counts", "dead-letters", "delivery-limit", "further-keys", "place", "reasons", "ttl", "unroutable"}
+    {
+        "counts",
+        "dead-letters",
+        "delivery-limit",
+        "further-keys",
+        "place",
+        "reasons",
+        "single-consumer",
+        "ttl",
+        "unroutable",
+    }
 )
 
 LACKS: Final[Mapping[str, frozenset[str]]] = {
-    EMBEDDED: frozenset(),
+    EMBEDDED: frozenset({"single-consumer"}),
     # A reject carries no words, and quorum queues count whatever they get back.
     "pyamqp": frozenset({"reasons", "unseen"}),
     "memory": _OF_NONE | {"durability", "redelivery", "sharing"},

@@ -89,7 +89,11 @@ class MemoryConsumer:
                 )
             if self._stopped:
                 raise StopAsyncIteration
-            if self.queue.waiting and len(self._held) < self._prefetch:
+            if (
+                self.queue.waiting
+                and len(self._held) < self._prefetch
+                and self.queues.may_take(self.queue, self.wake)
+            ):
                 delivery = MemoryDelivery(self, self.queues.take(self.queue))
                 self._held[delivery] = delivery.waiting
                 self.queue.idle.pop(self.wake, None)
@@ -102,7 +106,7 @@ class MemoryConsumer:
     async def stop(self) -> None:
         """Take no more; nothing was fetched ahead."""
         self._stopped = True
-        self.queue.idle.pop(self.wake, None)
+        self.queues.leave(self.queue, self.wake)
         self.wake()
 
     def wake(self) -> None:

@@ -42,7 +42,7 @@ class MemoryQueue:
     declared: Queue
     used_at_s: float
     waiting: list[Waiting] = field(default_factory=list)
-    consumers: set[Callable[[], None]] = field(default_factory=set)
+    consumers: dict[Callable[[], None], None] = field(default_factory=dict)
     idle: dict[Callable[[], None], None] = field(default_factory=dict)
     gone: bool = False
 
@@ -133,13 +133,20 @@ class MemoryQueues:
 
     def join(self, queue: MemoryQueue, wake: Callable[[], None]) -> None:
         """Note a consumer, known by how to *wake* it: a queue with consumers does not expire."""
-        queue.consumers.add(wake)
+        queue.consumers.setdefault(wake)
 
     def leave(self, queue: MemoryQueue, wake: Callable[[], None]) -> None:
         """Forget a consumer. Its turn passes to the next, and an unused queue begins to expire."""
-        queue.consumers.discard(wake)
+        queue.consumers.pop(wake, None)
         queue.idle.pop(wake, None)
         self._touch(queue)
+        for other in list(queue.idle):
+            other()
+
+    @staticmethod
+    def may_take(queue: MemoryQueue, wake: Callable[[], None]) -> bool:
+        """Tell whether this consumer is given messages now; of those of a single one, who came first."""
+        return not queue.declared.single_consumer or next(iter(queue.consumers), None) == wake
 
     def delete(self, name: str) -> None:
         """Remove a queue with its messages and bindings, and tell its consumers."""

@@ -46,9 +46,10 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     ``kind`` is RabbitMQ's: a ``quorum`` queue is replicated and counts deliveries; a ``classic`` one is cheap
     to make and to lose, and keeps to no ``delivery_limit``. Other brokers have one kind and no need of two.
 
-    A message that comes back from its delivery number ``delivery_limit``, was buried, or waited
-    longer than ``ttl_s`` goes to ``dead_letter_queue``, or is dropped where there is none. A queue that
-    nobody consumed for ``expires_s`` seconds is deleted.
+    A message that comes back from its delivery number ``delivery_limit``, was buried, or waited longer than
+    ``ttl_s`` goes to ``dead_letter_queue``, or is dropped where there is none. A queue that nobody consumed
+    for ``expires_s`` seconds is deleted. With ``single_consumer`` one of its consumers is given messages, and
+    another one when that has left: so one process takes them in order.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     dead_letter_queue: str | None = None
     ttl_s: float | None = None
     expires_s: float | None = None
+    single_consumer: bool = False
 
 
 class Binding(msgspec.Struct, frozen=True):
@@ -174,7 +176,11 @@ def projector_topology(namespace: str, shards: int = SHARDS) -> Topology:
     dead = projector_dead_letters(namespace)
     keys = [f"{namespace}.#"] if shards == 1 else [_shard_key(namespace, shard) for shard in range(shards)]
     names = [projector_queue(namespace, shard) for shard in range(shards)]
-    queues = [Queue(name=name, delivery_limit=EVENT_DELIVERY_LIMIT, dead_letter_queue=dead) for name in names]
+    # Two consumers of one queue would each have what the other waits for, and no room for more.
+    queues = [
+        Queue(name=name, delivery_limit=EVENT_DELIVERY_LIMIT, dead_letter_queue=dead, single_consumer=True)
+        for name in names
+    ]
     return Topology(
         exchanges=(Exchange(EVENTS, "topic"),),
         queues=(*queues, Queue(name=dead)),

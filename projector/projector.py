@@ -65,7 +65,9 @@ class Projector:
         self._shards = shards
         self._topology = projector_topology(namespace, shards)
         self._clock = StoreClock()
-        self._inbox = Inbox(2 * self.config.batch)
+        # Room for all that may be unsettled: what waits in a consumer would be delivered again when it
+        # leaves.
+        self._inbox = Inbox(shards * self.config.prefetch)
         self.lag = Lag(self.config.lag_s)
         alarm = Alarm(raise_alert, namespace, lambda: asyncio.get_running_loop().time())
         self._sinks = every = (SnapshotSink(store), *sinks)

@@ -241,7 +241,13 @@ class RabbitConsumer:
         self._channel.acknowledge_again()
 
     async def _hand_on_unseen(self) -> None:
-        """Publish again what nobody looked at, and acknowledge it: then it was not delivered."""
+        """Publish again what nobody looked at, and acknowledge it: then it was not delivered.
+
+        Where messages are taken in order they keep their places instead: they go back with what is in hand,
+        when the channel is closed, and were delivered.
+        """
+        if self._source.declared is not None and self._source.declared.single_consumer:
+            return
         unseen, self._arrived = self._arrived, deque()
         is_handed_on = self._source.is_counted and bool(unseen)
         if is_handed_on:

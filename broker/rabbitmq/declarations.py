@@ -50,4 +50,6 @@ def queue_arguments(queue: Queue) -> dict[str, Any]:
         arguments["x-message-ttl"] = round(queue.ttl_s * 1000)
     if queue.expires_s is not None:
         arguments["x-expires"] = round(queue.expires_s * 1000)
+    if queue.single_consumer:
+        arguments["x-single-active-consumer"] = True
     return arguments

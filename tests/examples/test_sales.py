@@ -100,9 +100,8 @@ async def test_the_dashboard_shows_what_was_sold(shop: Shop) -> None:
         "SELECT item, orders, sold, revenue_cents FROM sales_by_item ORDER BY item",
         [("cake", 5, 5, 2100), ("tea", 5, 10, 3500)],
     )
-    await shop.shows(
-        "SELECT run_id, reason FROM failed_sales", [("gold-1", "take_from_shelf: no gold left for 1")]
-    )
+    reason = "take_from_shelf: no gold left for 1"
+    await shop.shows("SELECT run_id, reason FROM failed_sales", [("gold-1", reason)])
 
 
 def test_the_reducer_needs_no_database() -> None:

@@ -172,6 +172,19 @@ async def sharing(broker: KombuBroker, given: dict[str, Any]) -> bool:
     return await broker.depth("plain") == 1
 
 
+async def single_consumer(broker: KombuBroker, given: dict[str, Any]) -> bool:
+    """Let two consume a queue that is for one."""
+    await broker.declare(Topology(queues=(Queue(name="single", single_consumer=True),)))
+    async with (
+        connected(given) as other,
+        broker.consume("single", prefetch=1) as first,
+        other.consume("single", prefetch=1) as second,
+    ):
+        await broker.publish([to("single", "1"), to("single", "2")])
+        await next_of(first)
+        return await comes_nothing(second)
+
+
 async def ttl(broker: KombuBroker, _: dict[str, Any]) -> bool:
     """Leave a message for longer than its queue keeps any."""
     await broker.publish([to("short")])
@@ -209,6 +222,7 @@ TRIALS: dict[str, Callable[[KombuBroker, dict[str, Any]], Awaitable[bool]]] = {
     "reasons": reasons,
     "redelivery": redelivery,
     "sharing": sharing,
+    "single-consumer": single_consumer,
     "ttl": ttl,
     "unroutable": unroutable,
     "unseen": unseen,

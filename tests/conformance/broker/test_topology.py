@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -90,6 +91,24 @@ async def test_a_message_that_only_a_further_key_leads_anywhere_is_taken(broker:
         return Publication(message=message, exchange="events", routing_key="a.b.c", also=(also,))
 
     assert await broker.offer([keyed("@a/1"), keyed("@a/2")]) == [None, "unroutable"]
+
+
+@pytest.mark.needs("single-consumer")
+async def test_a_queue_for_one_consumer_is_taken_from_by_one_at_a_time(place: Place, broker: Broker) -> None:
+    """The next one gets what is left, and what the first had not settled, once that has left."""
+    await broker.declare(Topology(queues=(Queue(name="single", delivery_limit=5, single_consumer=True),)))
+    other = await place.connect()
+
+    async with contextlib.AsyncExitStack() as stack:
+        first = await stack.enter_async_context(broker.consume("single", prefetch=1))
+        async with other.consume("single", prefetch=5) as second:
+            await broker.publish([to("single", text) for text in ("1", "2", "3")])
+            await (await next_of(first)).acknowledge()
+            assert text_of(await next_of(first)) == "2"
+            assert await comes_nothing(second)
+            await stack.aclose()
+
+            assert sorted(await texts_of(second, 2)) == ["2", "3"]
 
 
 async def test_a_fanout_reaches_every_queue_once(broker: Broker) -> None:

@@ -57,7 +57,7 @@ async def test_the_embedded_broker_has_a_file(
     await broker.close()
 
     assert isinstance(broker, KombuBroker)
-    assert broker.lacks == frozenset()
+    assert broker.lacks == {"single-consumer"}
     assert (tmp_path / file).is_file()
 
 
