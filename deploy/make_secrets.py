@@ -32,9 +32,9 @@ TEMPLATE = HERE / "rabbitmq" / "definitions.json"
 FOLDER = HERE / "secrets"
 
 #: Who connects to Postgres; the accounts there are ``app_<role>``. The superuser only sets it up.
-POSTGRES_ROLES = ("migrator", "worker", "keeper", "relay", "client")
+POSTGRES_ROLES = ("migrator", "worker", "keeper", "relay", "projector", "client")
 #: Who connects to RabbitMQ; the users there are ``tidewheel-<role>``.
-RABBITMQ_ROLES = ("worker", "keeper", "relay", "client")
+RABBITMQ_ROLES = ("worker", "keeper", "relay", "projector", "client")
 #: The file with RabbitMQ's definitions.
 DEFINITIONS = "rabbitmq_definitions"
 

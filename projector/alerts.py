@@ -1,32 +1,20 @@
 """What people have to know of projecting, and how it is told them.
 
-An alert goes to whatever takes it (``RaiseAlert``), a log line by default. A trouble of many runs is told of
-a bounded number of them each minute, and of the others by their number: nobody reads ten thousand.
+An alert goes to whatever takes it (``RaiseAlert``), the log and the bus by default. A trouble of many runs is
+told of a bounded number of them each minute, and of the others by their number: nobody reads ten thousand.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Protocol
 
-logger = logging.getLogger("tidewheel.projector")
-
-Severity: TypeAlias = Literal["P1", "P2"]
+from tidewheel.broker.alerts import KNOWN_ALERTS, Alert, Severity
+from tidewheel.workers.alarms import Alarms
+from tidewheel.workers.clock import StoreClock
 
 GAP_DETECTED: Final = "PROJECTOR_GAP_DETECTED"
 LAG_HIGH: Final = "PROJECTOR_LAG_HIGH"
-_SEVERITIES: Final[dict[str, Severity]] = {GAP_DETECTED: "P1", LAG_HIGH: "P2"}
-_ACTIONS: Final[dict[str, str]] = {
-    GAP_DETECTED: (
-        "nothing, if it happens once: what was missing is read from the journal. If it happens again and "
-        "again, look who deletes or purges the projector's queues, and whether two stores share a broker"
-    ),
-    LAG_HIGH: (
-        "look whether projectors run and reach the store and the broker; start more of them, up to the "
-        "number of shards, if they are busy"
-    ),
-}
 #: So many alerts of one name are raised in a minute; the others are counted.
 PER_MINUTE_MAX: Final = 20
 _MINUTE_S: Final = 60.0
@@ -49,20 +37,13 @@ class RaiseAlert(Protocol):
         """Tell people."""
 
 
-def log_alert(  # noqa: PLR0913 - as above
-    *,
-    name: str,
-    severity: Severity,
-    namespace: str,
-    run_id: str | None,
-    summary: str,
-    action: str,
-    details: Mapping[str, Any],
-) -> None:
-    """Write an alert into the log."""
-    where = f"{namespace}/{run_id}" if run_id else namespace
-    told = ", ".join(f"{key}={value}" for key, value in details.items())
-    logger.warning("%s (%s) %s: %s [%s] What to do: %s", name, severity, where, summary, told, action)
+def on_the_bus(alarms: Alarms, clock: StoreClock) -> RaiseAlert:
+    """Return what tells of an alert in the log and on the bus."""
+
+    def tell(*, name: str, details: Mapping[str, Any], **parts: Any) -> None:
+        alarms.raise_alert(Alert(alert=name, details=dict(details), raised_at=clock.now(), **parts))
+
+    return tell
 
 
 class Alarm:
@@ -88,11 +69,11 @@ class Alarm:
         untold = self._untold.pop(name, 0)
         self._raise(
             name=name,
-            severity=_SEVERITIES[name],
+            severity=KNOWN_ALERTS[name].severity,
             namespace=self._namespace,
             run_id=run_id,
             summary=summary,
-            action=_ACTIONS[name],
+            action=KNOWN_ALERTS[name].action,
             details=details | ({"not_told_before": untold} if untold else {}),
         )
         return True

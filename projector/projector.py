@@ -16,7 +16,7 @@ from tidewheel.broker.errors import BrokerUnavailable
 from tidewheel.broker.protocol import Broker
 from tidewheel.broker.topology import SHARDS, projector_queue, projector_topology
 from tidewheel.journal.errors import TidewheelError
-from tidewheel.projector.alerts import Alarm, RaiseAlert, log_alert
+from tidewheel.projector.alerts import Alarm, RaiseAlert, on_the_bus
 from tidewheel.projector.arrivals import Arrival
 from tidewheel.projector.config import ProjectorConfig
 from tidewheel.projector.consuming import ShardConsumer
@@ -28,6 +28,7 @@ from tidewheel.projector.shards import shards_of
 from tidewheel.projector.sink import Sink
 from tidewheel.projector.snapshot_sink import SnapshotSink
 from tidewheel.store.protocol import Store
+from tidewheel.workers.alarms import Alarms
 from tidewheel.workers.clock import StoreClock
 
 logger = logging.getLogger("tidewheel.projector")
@@ -53,7 +54,7 @@ class Projector:
         namespace: str = "default",
         config: ProjectorConfig | None = None,
         shards: int = SHARDS,
-        raise_alert: RaiseAlert = log_alert,
+        raise_alert: RaiseAlert | None = None,
         sinks: Sequence[Sink] = (),
     ) -> None:
         self.config = config or ProjectorConfig()
@@ -69,7 +70,9 @@ class Projector:
         # leaves.
         self._inbox = Inbox(shards * self.config.prefetch)
         self.lag = Lag(self.config.lag_s)
-        alarm = Alarm(raise_alert, namespace, lambda: asyncio.get_running_loop().time())
+        self._alarms = Alarms(broker)
+        tell = raise_alert or on_the_bus(self._alarms, self._clock)
+        alarm = Alarm(tell, namespace, lambda: asyncio.get_running_loop().time())
         self._sinks = every = (SnapshotSink(store), *sinks)
         self.pipeline = Pipeline(
             every,
@@ -126,6 +129,7 @@ class Projector:
         await asyncio.gather(project, return_exceptions=True)
         self._tasks = []
         await self.pipeline.stop()
+        await self._alarms.close()
         await self._store.snapshots.leave(self._namespace, self.member)
 
     async def hears(self) -> str | None:

@@ -26,7 +26,7 @@ PATIENCE_S = 300.0
 #: How many runs are started at a time where there are very many.
 GROUP = 1_000
 #: What publishes events, and what follows them, beside the workers.
-PIPELINE = ("relay",)
+PIPELINE = ("relay", "projector")
 #: The processes are warm after so many runs.
 WARMING_RUNS = 50
 

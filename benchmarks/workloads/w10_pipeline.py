@@ -1,4 +1,4 @@
-"""W10: W1 with everything behind it at work: a relay, and a consumer that hears every event."""
+"""W10: W1 with everything behind it at work: a relay, a projector, and a consumer of every event."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def measure(driver: Driver, sizes: Mapping[str, int]) -> Measured:
 
 WORKLOAD = Workload(
     name="W10",
-    title="pipeline: W1 with a relay and a consumer on the same cores",
+    title="pipeline: W1 with a relay, a projector and a consumer on the same cores",
     figures=(
         Figure("steps_s", "steps/s", "more", 0),
         Figure("events_s", "events/s heard", "more", 0),

@@ -10,6 +10,7 @@
 \set worker `cat /run/secrets/postgres_worker`
 \set keeper `cat /run/secrets/postgres_keeper`
 \set relay `cat /run/secrets/postgres_relay`
+\set projector `cat /run/secrets/postgres_projector`
 \set client `cat /run/secrets/postgres_client`
 
 CREATE ROLE tidewheel_migrator;
@@ -23,6 +24,7 @@ CREATE ROLE app_migrator LOGIN PASSWORD :'migrator' IN ROLE tidewheel_migrator;
 CREATE ROLE app_worker LOGIN PASSWORD :'worker' IN ROLE tidewheel_worker;
 CREATE ROLE app_keeper LOGIN PASSWORD :'keeper' IN ROLE tidewheel_keeper;
 CREATE ROLE app_relay LOGIN PASSWORD :'relay' IN ROLE tidewheel_relay;
+CREATE ROLE app_projector LOGIN PASSWORD :'projector' IN ROLE tidewheel_projector;
 -- A client starts and signals runs, which is an append like a worker's.
 CREATE ROLE app_client LOGIN PASSWORD :'client' IN ROLE tidewheel_worker;
 

@@ -74,6 +74,7 @@ def test_no_account_is_more_than_its_role(secrets: Secrets) -> None:
         ("app_client", False, ["tidewheel_worker"]),
         ("app_keeper", False, ["tidewheel_keeper"]),
         ("app_migrator", False, ["tidewheel_migrator"]),
+        ("app_projector", False, ["tidewheel_projector"]),
         ("app_relay", False, ["tidewheel_relay"]),
         ("app_worker", False, ["tidewheel_worker"]),
     ]
@@ -92,7 +93,7 @@ async def test_a_run_is_started_and_read(secrets: Secrets, role: str) -> None:
     assert [type(entry.event).__name__ for entry in journal] == ["ExecutionStarted"]
 
 
-@pytest.mark.parametrize("role", ["client", "worker", "keeper", "relay"])
+@pytest.mark.parametrize("role", ["client", "worker", "keeper", "relay", "projector"])
 @pytest.mark.parametrize(
     "statement",
     [

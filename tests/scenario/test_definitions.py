@@ -118,7 +118,7 @@ async def test_only_our_users_exist(deployed: Deployed) -> None:
     vhosts = json.loads(deployed.node.ctl("list_vhosts", "--formatter", "json"))
 
     named = {user["user"]: user["tags"] for user in users}
-    assert named == {f"tidewheel-{role}": [] for role in ("worker", "keeper", "relay", "client")}
+    assert named == {f"tidewheel-{role}": [] for role in ("worker", "keeper", "relay", "projector", "client")}
     assert [vhost["name"] for vhost in vhosts] == ["tidewheel"]
 
 

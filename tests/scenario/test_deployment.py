@@ -132,6 +132,7 @@ def test_the_deployment_works(deployment: Deployment) -> None:
         containers = [
             deployment.start("keeper"),
             deployment.start("relay"),
+            deployment.start("projector"),
             deployment.start("worker"),
             deployment.start("worker", "--processes", "2"),
         ]
@@ -139,21 +140,21 @@ def test_the_deployment_works(deployment: Deployment) -> None:
             running.callback(container.kill)
             container.wait_ready()
         healths = [container.health() for container in containers]
-        keeper, relay, killed, staying = containers
+        keeper, relay, projector, killed, staying = containers
         deployment.cli(started("order-1"))
         killed.kill()
         for order in ("order-0", "order-1"):
             deployment.cli(approved(order))
         results = [deployment.cli(f"run result {order}") for order in ("order-0", "order-1")]
         deployment.cli("doctor")
-        codes = [container.stop() for container in (staying, relay, keeper)]
+        codes = [container.stop() for container in (staying, projector, relay, keeper)]
 
     # A client may not make work queues: its hint was lost, which is no error, and the keeper gave it again.
     assert (early.returncode, "Traceback" in early.stderr) == (0, False), early.stderr
-    assert healths == [0, 0, 0, 0]
+    assert healths == [0, 0, 0, 0, 0]
     assert killed.health() == 1
     assert [(each["status"], each["result"]["tracking"]) for each in results] == [
         ("COMPLETED", "track-order-0"),
         ("COMPLETED", "track-order-1"),
     ]
-    assert codes == [0, 0, 0]
+    assert codes == [0, 0, 0, 0]

@@ -69,7 +69,7 @@ def test_every_password_is_another_one_and_a_long_one(script: ModuleType, tmp_pa
         script.main(["--folder", str(folder)])
 
     passwords = [contents(folder)[name] for folder in folders for name in script.password_names()]
-    assert len(set(passwords)) == len(passwords) == 20
+    assert len(set(passwords)) == len(passwords) == 24
     assert min(map(len, passwords)) >= 32
 
 

@@ -15,10 +15,14 @@ import pytest
 
 from tests.unit.deploy.reading import DEFINITIONS, IS_CHECKOUT
 from tidewheel.broker.topology import (
+    ALERTS,
     COMMANDS,
+    EVENTS,
+    SHARDS,
     Topology,
     bus_topology,
     commands_topology,
+    projector_topology,
     reply_topology,
     sticky_topology,
     work_topology,
@@ -128,7 +132,7 @@ def test_a_worker_does_not_read_replies_nor_a_keeper_a_workers_own_queue() -> No
 
 
 @pytest.mark.parametrize("kind", ["configure", "read", "write"])
-@pytest.mark.parametrize("role", ["worker", "keeper", "relay", "client"])
+@pytest.mark.parametrize("role", ["worker", "keeper", "relay", "projector", "client"])
 def test_no_role_may_touch_anything_else(role: str, kind: str) -> None:
     """Other people's queues, and what other parts of Tidewheel have, are not theirs."""
     assert [name for name in FOREIGN if may(role, kind, name)] == []
@@ -169,14 +173,27 @@ def test_a_relay_publishes_to_the_bus_and_does_nothing_else() -> None:
     assert not any(may("relay", "read", queue.name) for queue in work_topology("default", QUEUES).queues)
 
 
+@pytest.mark.parametrize("namespace", NAMESPACES)
+def test_a_projector_has_its_queues_and_hears_events(namespace: str) -> None:
+    """It binds its queues to the events, consumes them, and publishes dead letters and alerts."""
+    topology = projector_topology(namespace, SHARDS)
+
+    check_declares("projector", Topology(queues=topology.queues))
+    for binding in topology.bindings:
+        assert may("projector", "write", binding.queue), binding.queue
+        assert may("projector", "read", binding.queue), binding.queue
+    assert [may("projector", kind, EVENTS) for kind in ("configure", "write", "read")] == [True, False, True]
+    assert may("projector", "write", ALERTS)
+
+
 def test_the_committed_users_cannot_log_in() -> None:
     """Without a hash there is no password that fits; and none of them administers anything."""
     users = definitions()["users"]
 
-    roles = ("worker", "keeper", "relay", "client")
+    roles = ("worker", "keeper", "relay", "projector", "client")
     assert [user["name"] for user in users] == [f"tidewheel-{role}" for role in roles]
     assert {user["password_hash"] for user in users} == {""}
-    assert [user["tags"] for user in users] == [[], [], [], []]
+    assert [user["tags"] for user in users] == [[], [], [], [], []]
 
 
 def test_the_definitions_have_only_what_old_and_new_brokers_know() -> None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import datetime as dt
-import logging
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from tidewheel.broker.alerts import read_alert
+from tidewheel.broker.memory import MemoryBroker
+from tidewheel.broker.topology import ALERTS, Binding, Queue, Topology, bus_topology
 from tidewheel.journal.public import PublicEvent
-from tidewheel.projector.alerts import GAP_DETECTED, LAG_HIGH, PER_MINUTE_MAX, Alarm, log_alert
+from tidewheel.projector.alerts import GAP_DETECTED, LAG_HIGH, PER_MINUTE_MAX, Alarm, on_the_bus
 from tidewheel.projector.folding import follow
 from tidewheel.projector.lag import Lag
 from tidewheel.projector.shards import shards_of
+from tidewheel.workers.alarms import Alarms
+from tidewheel.workers.clock import StoreClock
 
 NOW = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)
 
@@ -124,18 +128,22 @@ def test_alerts_of_a_storm_are_counted() -> None:
     assert raised[0]["namespace"] == "default"
 
 
-def test_an_alert_is_a_log_line_that_says_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_alert_goes_to_the_log_and_the_bus(caplog: pytest.LogCaptureFixture) -> None:
     """With its name, its severity, the run and the details."""
-    with caplog.at_level(logging.WARNING, "tidewheel.projector"):
-        log_alert(
-            name=LAG_HIGH,
-            severity="P2",
-            namespace="shop",
-            run_id="order-42",
-            summary="it is late",
-            action="hurry",
-            details={"lag_s": 7},
-        )
+    broker = MemoryBroker()
+    await broker.declare(bus_topology())
+    queue = Topology(queues=(Queue(name="alerts"),), bindings=(Binding(ALERTS, "alerts", "shop.#"),))
+    await broker.declare(queue)
+    alarms, clock = Alarms(broker), StoreClock()
+    clock.tell(dt.datetime(2026, 3, 1, tzinfo=dt.UTC))
 
-    (line,) = caplog.messages
-    assert line == f"{LAG_HIGH} (P2) shop/order-42: it is late [lag_s=7] What to do: hurry"
+    Alarm(on_the_bus(alarms, clock), "shop", lambda: 0.0).raise_alert(
+        LAG_HIGH, "it is late", run_id="order-42", lag_s=7
+    )
+    await alarms.close()
+
+    assert any(f"{LAG_HIGH} (P2): it is late" in line for line in caplog.messages)
+    async with broker.consume("alerts", prefetch=1) as deliveries:
+        alert = read_alert((await anext(deliveries)).message)
+    assert (alert.alert, alert.severity, alert.run_id) == (LAG_HIGH, "P2", "order-42")
+    assert alert.details == {"lag_s": 7}
