@@ -159,8 +159,8 @@ class Projector:
         mine = shards_of(self.member, members, self._shards)
         if mine == self._consumers.keys():
             return
-        level = logging.INFO if len(members) > 1 else logging.DEBUG
-        logger.log(level, "one of %d projectors, with %d of %d shards", len(members), len(mine), self._shards)
+        level = logging.INFO if self._tasks else logging.DEBUG  # how it begins is what everybody expects
+        logger.log(level, "one of %d projectors, has %d of %d shards", len(members), len(mine), self._shards)
         await asyncio.gather(*(self._leave_shard(shard) for shard in self._consumers.keys() - mine))
         for shard in sorted(mine - self._consumers.keys()):
             queue = projector_queue(self._namespace, shard)
