@@ -97,7 +97,7 @@ class SimulatedBroker:
         def serve() -> None:
             lost = []
             for one in publications:
-                if not self._queues.route(one.exchange, one.routing_key):
+                if not self._queues.route(one.exchange, (one.routing_key, *one.also)):
                     lost.append(address(one))
                 elif self._is_kept(one) or not self._faults.strikes("hint_lost"):
                     self._deliver(one)
@@ -109,7 +109,7 @@ class SimulatedBroker:
         await self._ask(serve)
 
     def _is_kept(self, publication: Publication) -> bool:
-        queues = self._queues.route(publication.exchange, publication.routing_key)
+        queues = self._queues.route(publication.exchange, (publication.routing_key, *publication.also))
         return any(queue.declared.name == COMMANDS for queue in queues)
 
     def _deliver(self, publication: Publication) -> None:
@@ -120,7 +120,7 @@ class SimulatedBroker:
             self._put(publication)
 
     def _put(self, publication: Publication) -> None:
-        for queue in self._queues.route(publication.exchange, publication.routing_key):
+        for queue in self._queues.route(publication.exchange, (publication.routing_key, *publication.also)):
             self._queues.put(queue, publication.message, publication.routing_key)
 
     @contextlib.asynccontextmanager
