@@ -22,6 +22,7 @@ from tidewheel.journal.ids import check_name, check_run_id
 from tidewheel.sdk.client_store import lacks_store
 from tidewheel.sdk.connection import Connection
 from tidewheel.sdk.door import check_any_run_id, check_page_size, check_status
+from tidewheel.sdk.errors import Overloaded
 from tidewheel.sdk.handle import Handle
 from tidewheel.sdk.limits import Limits
 from tidewheel.sdk.on_demand import OnDemand
@@ -164,7 +165,8 @@ class Client:
 
         By its function a workflow's arguments are checked here; by its name they are checked by the
         worker. ``handle.existed`` tells that the run was there, ``handle.mismatch`` that it was with another
-        workflow or input. Raises ``InvalidRequest`` and ``StoreUnavailable``; then nothing was started.
+        workflow or input. Raises ``InvalidRequest``, ``StoreUnavailable``, and ``Overloaded`` where the queue
+        takes no more runs; then nothing was started.
         """
         self._connection.check_usable()
         start, returns = start_of(
@@ -177,6 +179,8 @@ class Client:
         mark = Await(reply_to=replies.queue) if replies.is_listening else None
         request = Append(run=self._connection.ref(chosen), start=start, mark=mark)
         answer = await self._connection.append(request)
+        if answer.refused is not None:
+            raise Overloaded(answer.refused.told, answer.refused.retry_after_s)
         return Handle(
             self._connection,
             answer.run.run_id,

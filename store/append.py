@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from tidewheel.journal.events import Admission, Entry, Error, Event, Result
+from tidewheel.store.admission import Refused
 from tidewheel.store.records import ParkedAs, RunRef
 
 
@@ -175,7 +176,13 @@ class Await(msgspec.Struct, frozen=True, kw_only=True):
     reply_to: str
 
 
-Mark: TypeAlias = Park | Unpark | Strike | Await
+class Admit(msgspec.Struct, frozen=True, kw_only=True):
+    """Let a run begin that is queued, if the limit of its *queue* allows it by now."""
+
+    queue: str
+
+
+Mark: TypeAlias = Park | Unpark | Strike | Await | Admit
 
 
 class Append(msgspec.Struct, frozen=True, kw_only=True):
@@ -242,6 +249,8 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     last_seq: int
     reply_to: tuple[str, ...]
     event: Event | None = None
+    #: Another run of its queue may be admitted in its place.
+    frees_place: bool = False
 
 
 class Appended(msgspec.Struct, kw_only=True):
@@ -261,3 +270,7 @@ class Appended(msgspec.Struct, kw_only=True):
     hints: list[Hint] = []
     ended: list[Ended] = []
     strikes: int = 0
+    #: The start was refused, and nothing was written.
+    refused: Refused | None = None
+    #: The run was admitted by this very append.
+    admitted: bool = False

@@ -24,8 +24,10 @@ from typing import Any
 
 from tidewheel.journal import events as ev
 from tidewheel.journal.jsonform import canonical
+from tidewheel.store.admission import FREE, Granted, Refused, decide
 from tidewheel.store.append import (
     WAKING,
+    Admit,
     Append,
     Appended,
     Await,
@@ -44,7 +46,7 @@ from tidewheel.store.append import (
 )
 from tidewheel.store.facts import write_fact
 from tidewheel.store.page import HINT_GRACE, Page
-from tidewheel.store.records import RunRecord, RunRef, StepRecord
+from tidewheel.store.records import WAITING, RunRecord, RunRef, StepRecord
 from tidewheel.store.rows import Rows
 
 #: Clients that can wait for one run by being told; further ones have to look.
@@ -125,7 +127,12 @@ class Ledger:
             known = self._rows.run_by_idempotency_key(ref.namespace, start.idempotency_key)
         page = self._page(known)
         if page is None:
-            page = self._open(ref, start, is_active=moves is not None)
+            grant = self._admission(ref, start)
+            if isinstance(grant, Refused):
+                self._answer.refused = grant
+                self._answer.fate = None if moves is None else Fate.STALE
+                return
+            page = self._open(ref, start, is_active=moves is not None, grant=grant)
         else:
             self._answer.existed = True
             self._repeat_hint(page)
@@ -138,15 +145,34 @@ class Ledger:
         self._answer.last_seq = page.run.last_seq
 
     def _move_first(self, page: Page, moves: Moves) -> Fate:
-        """Let a run that is started here move on; moves of one that was there rest on another start."""
+        """Let a run that is started here move on; moves of one that was there rest on another start.
+
+        One that is queued has to wait with them: whoever made them loads it once it is admitted.
+        """
+        if page.run.phase in WAITING:
+            return Fate.STALE
         if not self._answer.existed or page.run.token == moves.token:
             return self._move(page, moves, page.run.last_seq)
         return Fate.ENDED if page.run.ended else Fate.STALE
 
+    def _admission(self, ref: RunRef, start: Start) -> Granted | Refused:
+        """Say whether a run may begin now. Child runs are not asked about: their parents were."""
+        if start.admission != "now":
+            return FREE
+        load = self._rows.load(ref.namespace, start.queue)
+        return FREE if load is None else decide(load)
+
     def _open(
-        self, ref: RunRef, start: Start, parent: RunRecord | None = None, *, is_active: bool = False
+        self,
+        ref: RunRef,
+        start: Start,
+        parent: RunRecord | None = None,
+        *,
+        is_active: bool = False,
+        grant: Granted = FREE,
     ) -> Page:
-        """Begin a run; unless it *is_active* already, it is owed an activation."""
+        """Begin a run, or queue it; unless it *is_active* already, it is owed an activation."""
+        admission = "queued" if grant.place == "queued" else start.admission
         run = RunRecord(
             key=self._new_key(),
             namespace=ref.namespace,
@@ -159,6 +185,8 @@ class Ledger:
             idempotency_key=start.idempotency_key,
             created_at=self._now,
             updated_at=self._now,
+            place="queued" if admission == "queued" else grant.place,
+            admit_at=self._now + dt.timedelta(seconds=grant.after_s) if grant.after_s else None,
         )
         page = self._pages[run.key] = Page(self._rows, run, self._now)
         self._touched.append(page)
@@ -171,7 +199,7 @@ class Ledger:
                 workflow=start.workflow,
                 version=start.version,
                 now=start.now or self._now,
-                admission=start.admission,
+                admission=admission,
                 run_id=ref.run_id,
             )
         )
@@ -308,8 +336,16 @@ class Ledger:
         if isinstance(event, ev.ExecutionContinued):
             return
         run = page.run
+        frees_place = run.place == "running"
+        run.place = run.admit_at = None
         self._answer.ended.append(
-            Ended(run=run.ref, last_seq=run.last_seq, reply_to=run.reply_to, event=event)
+            Ended(
+                run=run.ref,
+                last_seq=run.last_seq,
+                reply_to=run.reply_to,
+                event=event,
+                frees_place=frees_place,
+            )
         )
         parent = None if run.parent_key is None else self._page(self._rows_by_key(run.parent_key))
         if parent is None or parent.run.ended:
@@ -350,8 +386,21 @@ class Ledger:
                 self._wake(page)
             case Strike() if not run.ended and run.parked is None:
                 self._strike(page, mark)
+            case Admit() if run.place == "queued" and run.phase in WAITING:
+                self._admit(page)
             case _:
                 return
+
+    def _admit(self, page: Page) -> None:
+        """Let a queued run begin, if its time has come and its queue has room."""
+        run = page.run
+        load = self._rows.load(run.namespace, run.queue)
+        if (run.admit_at is not None and run.admit_at > self._now) or (load is not None and load.is_full):
+            return
+        run.place, run.admit_at = None if load is None else "running", None
+        page.write(ev.RunAdmitted())
+        self._wake(page)
+        self._answer.admitted = True
 
     def _await(self, page: Page, mark: Await) -> None:
         run = page.run
@@ -378,7 +427,7 @@ class Ledger:
     def _wake(self, page: Page) -> None:
         """Owe the run an activation. One hint that is under way is enough for any number of facts."""
         run = page.run
-        if run.ended or run.parked is not None:
+        if run.ended or run.parked is not None or run.phase in WAITING:
             return
         is_hinted = run.wake_at is not None and run.hints == 0 and run.wake_at > self._now
         if not is_hinted:

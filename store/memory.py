@@ -20,11 +20,13 @@ import msgspec
 
 from tidewheel.journal.events import Entry, InvokeScheduled
 from tidewheel.journal.verify import verify
+from tidewheel.store.admission import QueueLimit, QueueLoad
 from tidewheel.store.append import Append, Appended, Hint, Verdict
 from tidewheel.store.columns import micros
 from tidewheel.store.counting import Counters
 from tidewheel.store.inline_steps import inline_steps
 from tidewheel.store.ledger import Ledger
+from tidewheel.store.memory_admission import MemoryAdmission, counted
 from tidewheel.store.memory_outbox import MemoryOutbox, OutboxRow
 from tidewheel.store.memory_projections import MemoryProjections
 from tidewheel.store.memory_snapshots import MemorySnapshots, Runs
@@ -52,6 +54,12 @@ class MemoryRows:
         #: What the bus is owed, per run, in order.
         self.outbox: defaultdict[bytes, list[OutboxRow]] = defaultdict(list)
         self.counters = Counters()
+        self.limits: dict[tuple[str, str], QueueLimit] = {}
+
+    def load(self, namespace: str, queue: str) -> QueueLoad | None:
+        """Return the limit of a queue, and what counts in it."""
+        limit = self.limits.get((namespace, queue))
+        return None if limit is None else counted(limit, self.runs.values())
 
     def run(self, ref: RunRef) -> RunRecord | None:
         """Return the run's row."""
@@ -198,6 +206,7 @@ class MemoryStore:
             )
         )
         self.projections = MemoryProjections(lambda ref: self.rows.run(ref), self.snapshots)  # noqa: PLW0108 - as above
+        self.admission = MemoryAdmission(lambda: self.rows, self._time)
 
     @property
     def counters(self) -> Counters:

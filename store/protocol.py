@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 
 from tidewheel.journal.events import Entry, InvokeScheduled
+from tidewheel.store.admission import Admission
 from tidewheel.store.append import Append, Appended, Hint
 from tidewheel.store.columns import moment
 from tidewheel.store.outbox import Outbox
@@ -134,6 +135,10 @@ class Store(Protocol):
     @property
     def projections(self) -> Projections:
         """The tables of users' own projections."""
+
+    @property
+    def admission(self) -> Admission:
+        """How many runs of a queue may be under way."""
 
     async def append(self, batch: Sequence[Append]) -> list[Appended]:
         """Write all of *batch* in one transaction; the answers are in its order.

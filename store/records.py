@@ -8,18 +8,23 @@ by ``ledger`` alone, under the run's lock.
 from __future__ import annotations
 
 import datetime as dt
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from tidewheel.journal.events import InvokeKind
 from tidewheel.journal.ids import PromiseId
-from tidewheel.journal.status import Phase, RunState
+from tidewheel.journal.status import WAITING_ROOM, Phase, RunState
 
 #: A step waits to be started, is being executed, waits for its next attempt, or for an operator.
 StepState: TypeAlias = Literal["scheduled", "started", "retrying", "parked"]
+#: A run of a queue that has a limit waits to be admitted, or is one of those that were.
+Place: TypeAlias = Literal["queued", "running"]
 #: Why a run is not activated: its code does not fit, is not here, or its journal cannot be read.
 ParkedAs: TypeAlias = Literal["violation", "needs_version", "unknown_workflow", "unreadable", "quarantine"]
+
+#: The phases of a run that was not admitted yet, as its row has them.
+WAITING: Final = frozenset(phase.value for phase in WAITING_ROOM)
 
 
 class RunRef(NamedTuple):
@@ -102,6 +107,9 @@ class RunRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
     created_at: dt.datetime
     updated_at: dt.datetime
     ended_at: dt.datetime | None = None
+    #: What it counts as in the limit of its queue, until it ends; and before when it is not admitted.
+    place: Place | None = None
+    admit_at: dt.datetime | None = None
 
     @property
     def ref(self) -> RunRef:
@@ -122,6 +130,11 @@ class RunRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
     def ended(self) -> bool:
         """Whether the run is over."""
         return self.ended_at is not None
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether its code may be shown anything: it was admitted, and has not ended."""
+        return self.ended_at is None and self.phase not in WAITING
 
     @property
     def status(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidewheel.store.errors import SchemaMismatch
 
 #: The newest revision in ``migrations/versions``. Revisions are numbers, so that newer ones can be told.
-NEWEST = "0004"
+NEWEST = "0005"
 
 
 #: What ``db migrate --roles`` makes on Postgres.

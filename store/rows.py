@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from tidewheel.journal.events import Entry
+from tidewheel.store.admission import QueueLoad
 from tidewheel.store.records import Passage, RunRecord, RunRef, StepRecord, TimerRecord
 
 
@@ -28,6 +29,11 @@ class Rows(Protocol):
 
     def put_run(self, run: RunRecord) -> None:
         """Write the row, new or changed."""
+
+    # Admission
+
+    def load(self, namespace: str, queue: str) -> QueueLoad | None:
+        """Lock the limit of a queue and return it with what counts in it by now; None if it has none."""
 
     # The journal
 

@@ -101,6 +101,8 @@ runs = Table(
     Column("updated_at", Moment, nullable=False),
     Column("ended_at", Moment),
     Column("revision", BigInteger, nullable=False, server_default="0"),
+    Column("place", Text),
+    Column("admit_at", Moment),
     PrimaryKeyConstraint("run_key", name="tidewheel_runs_pk"),
     UniqueConstraint("namespace", "run_id", name="tidewheel_runs_by_id"),
     _hot_check("length(run_key) = 16", name="tidewheel_runs_key_is_16_bytes"),
@@ -128,6 +130,15 @@ Index("tidewheel_runs_to_wake", runs.c.wake_at, **_partial("wake_at IS NOT NULL"
 Index("tidewheel_runs_by_owner", runs.c.owner, **_partial("owner IS NOT NULL"))
 Index("tidewheel_runs_ended", runs.c.namespace, runs.c.ended_at, **_partial("ended_at IS NOT NULL"))
 Index("tidewheel_runs_parked", runs.c.namespace, runs.c.run_key, **_partial("parked IS NOT NULL"))
+# Only runs of queues that have a limit are in it, until they end.
+Index(
+    "tidewheel_runs_in_place",
+    runs.c.place,
+    runs.c.namespace,
+    runs.c.queue,
+    runs.c.run_key,
+    **_partial("place IS NOT NULL"),
+)
 
 #: The journal: a row has the events of one append. ``checksum`` is the CRC-32 of ``data``; ``public`` is
 #: there if the events publish anything.
@@ -333,5 +344,23 @@ workers = Table(
     Column("started_at", Moment, nullable=False),
     Column("alive_until", Moment, nullable=False),
     PrimaryKeyConstraint("worker_id", name="tidewheel_workers_pk"),
+    sqlite_with_rowid=False,
+)
+
+#: The limits of queues, as operators set them: whoever counts the runs of a queue holds the lock of its row.
+admission = Table(
+    "tidewheel_admission",
+    metadata,
+    Column("namespace", Name, nullable=False),
+    Column("queue", Name, nullable=False),
+    Column("max_running", BigInteger, nullable=False),
+    Column("max_pending", BigInteger, nullable=False),
+    Column("overload", Text, nullable=False),
+    Column("pause_s", Float, nullable=False),
+    Column("updated_at", Moment, nullable=False),
+    PrimaryKeyConstraint("namespace", "queue", name="tidewheel_admission_pk"),
+    CheckConstraint("max_running >= 0 AND max_pending >= 0", name="tidewheel_admission_counts"),
+    CheckConstraint("pause_s > 0", name="tidewheel_admission_pause"),
+    CheckConstraint("overload IN ('reject', 'queue', 'delay')", name="tidewheel_admission_overload_is_known"),
     sqlite_with_rowid=False,
 )

@@ -8,6 +8,7 @@ sources, of which one is enough:
 * a step that a live worker has, or that the keeper will look at: at its ``due_at``, or when it looks for
   workers whose lease has run out and for owners that are not registered;
 * a child run that is open: its end wakes its parent;
+* the limit of its queue: whoever finds room there admits it;
 * somebody outside: a signal, a promise, an operator for what is parked, paused or not admitted.
 
 A step that the code gave up on wakes nobody.
@@ -78,7 +79,9 @@ def _of_row(run: RunRecord) -> Iterator[Wakeup]:
         yield Wakeup("operator", f"the run is parked ({run.parked})")
     if run.paused:
         yield Wakeup("operator", "the run is paused")
-    if Phase(run.phase) in WAITING_ROOM:
+    if run.place == "queued":
+        yield Wakeup("keeper", "the run is queued, and will be admitted")
+    elif Phase(run.phase) in WAITING_ROOM:
         yield Wakeup("operator", "the run was not admitted yet")
     if run.wake_at is not None:
         yield Wakeup("keeper", "a hint to its workers")

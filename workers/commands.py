@@ -51,7 +51,7 @@ class Begun:
     """The delivery of a start that a session begins with; *follow* makes sure that it is written.
 
     A session lets go of what it has held for long, as while the store is away: losing a hint costs time only.
-    A command is not let go like that, nor is one whose run was there with something else.
+    A command is not let go like that, nor is one whose run was there with something else, or was refused.
     """
 
     def __init__(self, delivery: Delivery, long_s: float, follow: Callable[[], object]) -> None:
@@ -59,11 +59,11 @@ class Begun:
         self._long_s = long_s
         self._follow = follow
         self._began_s = asyncio.get_running_loop().time()
-        self._is_mismatch = False
+        self._is_refused = False
 
     def answered(self, answer: Appended) -> None:
         """Hear what became of the start."""
-        self._is_mismatch = answer.mismatch
+        self._is_refused = answer.mismatch or answer.refused is not None
 
     @property
     def message(self) -> Message:
@@ -88,7 +88,7 @@ class Begun:
     async def acknowledge(self) -> None:
         """It is done with, unless it is only let go."""
         is_long = asyncio.get_running_loop().time() - self._began_s >= self._long_s
-        if is_long or self._is_mismatch:
+        if is_long or self._is_refused:
             self._follow()
         else:
             await self._delivery.acknowledge()
@@ -281,6 +281,8 @@ def _to_run(command: SignalCommand | CancelCommand, fact: Fact) -> Append:
 def _refused(append: Append, answer: Appended) -> str | None:
     """Say why a command was not followed, if it was not."""
     run_id, verdicts = answer.run.run_id, answer.verdicts
+    if answer.refused is not None:
+        return answer.refused.told
     if answer.mismatch:
         return f"run {run_id!r} is there already, with another workflow or input"
     if Verdict.UNKNOWN in verdicts:

@@ -3,7 +3,7 @@
 Whatever is due is claimed in the store, a little at a time; a keeper that dies with a claim leaves it
 to be due again soon. Nothing here is needed for a result to be right, only for it to come: it tells
 workers of timers that are due, fires those that nobody fired, repeats lost hints, gives up dead workers,
-ends steps that are overdue.
+ends steps that are overdue, lets queued runs begin.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from tidewheel.workers.departed import Departed
 from tidewheel.workers.lifeline import is_gone
 from tidewheel.workers.overdue import Verdict, judge
 from tidewheel.workers.parked import ParkedRuns
+from tidewheel.workers.run_queue import RunQueue
 
 logger = logging.getLogger("tidewheel.keeper")
 
@@ -66,6 +67,7 @@ class Keeper:
         self._namespace = namespace
         self._dead_letters = DeadLetters(store, broker, namespace, self.config)
         self._parked = ParkedRuns(store, broker, namespace)
+        self._run_queue = RunQueue(store, self._publish)
         self._departed = Departed()
         #: Set when something has become due that the present sleep does not know of.
         self._stirred = asyncio.Event()
@@ -76,6 +78,7 @@ class Keeper:
         duties = (
             self._for_ever(self._keep_due, 0.0),
             self._for_ever(self._keep_rounds, ROUNDS_S),
+            self._for_ever(self._keep_queue, ROUNDS_S),
             self._for_ever(self._keep_owners, OWNERS_ROUND_S),
             self._for_ever(self._keep_retention, RETENTION_ROUND_S),
         )
@@ -232,6 +235,10 @@ class Keeper:
         queues = {DEFAULT_QUEUE, *(queue for worker in ours for queue in worker.queues)}
         await self._dead_letters.listen(queues)
         await self._parked.retry(alive)
+
+    async def _keep_queue(self) -> None:
+        """Let queued runs begin."""
+        await self._run_queue.round()
 
     async def _keep_owners(self) -> None:
         """Find runs whose worker was given up before it took them, and died before it said that it lives."""

@@ -45,6 +45,10 @@ class Postman:
             self._waiting.append(publication)
         self._begin()
 
+    async def deliver(self, publications: Iterable[Publication]) -> None:
+        """Publish these soon; nobody is made to wait for it."""
+        self.send(publications)
+
     def follow_up(self, answer: Appended) -> None:
         """Publish soon what a commit owes; who waits for several runs is told of them together."""
         self._owed.append(answer)

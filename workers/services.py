@@ -27,6 +27,7 @@ from tidewheel.workers.config import WorkerConfig
 from tidewheel.workers.entropy import SecureEntropy
 from tidewheel.workers.late_starts import LateStarts
 from tidewheel.workers.postman import Postman
+from tidewheel.workers.run_queue import RunQueue
 from tidewheel.workers.runner import Attempt, Runner
 from tidewheel.workers.turns import Turns
 from tidewheel.workers.writer import Writer
@@ -48,6 +49,8 @@ class Services:
     clock: StoreClock
     writer: Writer
     postman: Postman
+    #: Lets queued runs begin when others have ended.
+    run_queue: RunQueue
     runner: Runner
     #: Lets sessions take their turns.
     turns: Turns
@@ -120,3 +123,6 @@ class Services:
         """Publish what a commit owes."""
         if answer.hints or answer.ended:
             self.postman.follow_up(answer)
+            for ended in answer.ended:
+                if ended.frees_place:
+                    self.run_queue.stir()

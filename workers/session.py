@@ -304,7 +304,7 @@ class Session:
         except Unreadable as problem:
             await self._park(Park(kind="unreadable", reason=str(problem)))
             return None
-        if loaded is None or loaded.run.ended:
+        if loaded is None or not loaded.run.takes_turns:
             self.drop()
             return None
         if loaded.run.parked is not None:

@@ -39,6 +39,7 @@ from tidewheel.workers.late_starts import LateStarts
 from tidewheel.workers.lifeline import Lifeline, new_worker_id
 from tidewheel.workers.postman import Postman
 from tidewheel.workers.queued import QueuedStep
+from tidewheel.workers.run_queue import RunQueue
 from tidewheel.workers.runner import Runner
 from tidewheel.workers.services import Services
 from tidewheel.workers.session import Session
@@ -80,6 +81,7 @@ class Worker:
         limits = limits or Limits()
         self.worker_id = worker_id or new_worker_id()
         clock = StoreClock()
+        postman = Postman(broker)
         self.services = Services(
             worker_id=self.worker_id,
             namespace=namespace,
@@ -91,7 +93,8 @@ class Worker:
             clock=clock,
             writer=Writer(store, clock),
             turns=Turns(clock, store.flush, self.config.sweep),
-            postman=Postman(broker),
+            postman=postman,
+            run_queue=RunQueue(store, postman.deliver),
             runner=Runner(
                 store,
                 slots=self.config.slots,
@@ -159,6 +162,7 @@ class Worker:
                 await self._finish_work()
         await self._hand_back()
         await self.services.writer.idle()
+        await self.services.run_queue.idle()
         await self.services.postman.idle()
         self._drained.set()
         for chore in self._chores:

@@ -69,6 +69,9 @@ class Done:
     held_up: list[int] = field(default_factory=list)
     #: What time it was in the database, in its microseconds.
     now_us: int = 0
+    #: Of the queues that were asked about, those that have a limit and those that have none.
+    limited: frozenset[tuple[str, str]] = frozenset()
+    unlimited: frozenset[tuple[str, str]] = frozenset()
 
 
 def appending(
@@ -86,7 +89,13 @@ def appending(
     wanted = foresee(batch)
     for _ in range(FETCHES_MAX):
         found = msgspec.json.decode((yield Lock(wanted.as_json(), waiting)))
-        done = Done(held_up=_held_up(batch, found, wanted), now_us=found["now"])
+        limited = frozenset((namespace, queue) for namespace, queue, *_ in found.get("limits") or ())
+        done = Done(
+            held_up=_held_up(batch, found, wanted),
+            now_us=found["now"],
+            limited=limited,
+            unlimited=frozenset(wanted.limits - limited),
+        )
         taken = [place for place in range(len(batch)) if place not in set(done.held_up)]
         fetched = Fetched()
         fetched.add(wanted, found)
@@ -156,3 +165,4 @@ def _extend(wanted: Asked, more: Asked) -> None:
     wanted.runs |= more.runs
     wanted.by_key |= more.by_key
     wanted.keys |= more.keys
+    wanted.limits |= more.limits

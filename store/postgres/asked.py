@@ -16,6 +16,7 @@ from msgspec import UNSET
 
 from tidewheel.journal import events as ev
 from tidewheel.store.append import (
+    Admit,
     Append,
     Cancelled,
     Fact,
@@ -39,6 +40,8 @@ class Asked:
         #: Runs by their own key, and by namespace and idempotency key.
         self.by_key: set[bytes] = set()
         self.keys: set[tuple[str, str]] = set()
+        #: Queues, by namespace and name: what counts in their limits is wanted.
+        self.limits: set[tuple[str, str]] = set()
         #: Runs that may end: their parents and open children are concerned.
         self.closing: set[RunRef] = set()
         self.all_steps: set[RunRef] = set()
@@ -57,6 +60,7 @@ class Asked:
             "runs": [{"n": ref.namespace, "r": ref.run_id} for ref in self.runs],
             "by_key": ["\\x" + key.hex() for key in self.by_key],
             "keys": [{"n": namespace, "k": key} for namespace, key in self.keys],
+            "limits": [{"n": namespace, "q": queue} for namespace, queue in self.limits],
             "closing": [{"n": ref.namespace, "r": ref.run_id} for ref in self.closing],
             "all_steps": [{"n": ref.namespace, "r": ref.run_id} for ref in self.all_steps],
             "steps": _places(self.steps),
@@ -85,6 +89,8 @@ def foresee(batch: Sequence[Append]) -> Asked:
             _foresee_start(asked, request.run, request.start)
         for fact in request.facts:
             _foresee_fact(asked, request.run, fact)
+        if isinstance(request.mark, Admit):
+            asked.limits.add((request.run.namespace, request.mark.queue))
         if request.moves is not None:
             _foresee_moves(asked, request.run, request.moves)
             if request.start is not None:
@@ -95,6 +101,7 @@ def foresee(batch: Sequence[Append]) -> Asked:
 def _foresee_start(asked: Asked, ref: RunRef, start: Start) -> None:
     asked.names.add(name_number("run", *ref))
     asked.events.setdefault(ref, (0, 0))  # if it is there, its input is compared
+    asked.limits.add((ref.namespace, start.queue))
     if start.idempotency_key is not None:
         asked.names.add(name_number("key", ref.namespace, start.idempotency_key))
         asked.keys.add((ref.namespace, start.idempotency_key))

@@ -63,7 +63,7 @@ class KnownGroup:
             if known is None and request.start is not None:
                 known = self._known[ref] = Remembered(RememberedRows(ref, None), now, lambda: new_key(now))
             try:
-                if known is None:
+                if known is None or _asks_first(request, memory):
                     raise NotRemembered
                 self.answers[place] = known.append(request, now)
             except (NotRemembered, AssertionError):  # a rule that is broken is found, and told, by asking
@@ -120,6 +120,11 @@ class KnownGroup:
             if known.rows.goes_on_here():
                 known.settle()
                 self._memory.keep(ref, known)
+
+
+def _asks_first(request: Append, memory: Memory) -> bool:
+    """Tell whether *request* starts a run in a queue that has a limit."""
+    return request.start is not None and memory.is_limited(request.run.namespace, request.start.queue)
 
 
 def _tree(ref: RunRef) -> tuple[str, str]:

@@ -53,6 +53,17 @@ class Memory:
     def __init__(self, runs_max: int) -> None:
         self._runs_max = runs_max
         self._runs: dict[RunRef, Remembered] = {}
+        #: Queues that were found to have a limit: whoever starts a run there asks first.
+        self._limited: set[tuple[str, str]] = set()
+
+    def learn_limits(self, limited: Iterable[tuple[str, str]], unlimited: Iterable[tuple[str, str]]) -> None:
+        """Remember which queues have a limit. To be wrong costs an exchange, and nothing else."""
+        self._limited.update(limited)
+        self._limited.difference_update(unlimited)
+
+    def is_limited(self, namespace: str, queue: str) -> bool:
+        """Tell whether a queue was found to have a limit."""
+        return (namespace, queue) in self._limited
 
     @property
     def is_used(self) -> bool:

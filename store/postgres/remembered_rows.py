@@ -200,6 +200,11 @@ class RememberedRows:
             raise NotRemembered
         self.record = run
 
+    # Admission
+
+    def load(self, namespace: str, queue: str) -> None:
+        """Take a queue to have no limit: what is written says whether that is so."""
+
     # The journal
 
     def entries(self, key: bytes, first_seq: int, last_seq: int) -> list[Entry]:

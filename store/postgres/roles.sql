@@ -3,7 +3,7 @@
 --
 --   tidewheel_migrator   owns everything: changes the schema
 --   tidewheel_worker     executes runs, and starts and signals them: workers and clients
---   tidewheel_keeper     as a worker; also retires runs and makes partitions, only through the functions for it
+--   tidewheel_keeper     as a worker; also retires runs and makes partitions, only through the functions for it, and limits queues
 --   tidewheel_relay      publishes what the event bus is owed
 --   tidewheel_projector  reads events, and keeps snapshots and projections
 --   tidewheel_reader     reads
@@ -44,7 +44,8 @@ $$;
 
 GRANT SELECT ON tidewheel_version, tidewheel_runs, tidewheel_journal, tidewheel_steps, tidewheel_timers,
                 tidewheel_promises, tidewheel_facts_seen, tidewheel_step_ids, tidewheel_outbox, tidewheel_workers,
-                tidewheel_snapshots, tidewheel_snapshot_steps, tidewheel_projections, tidewheel_projectors
+                tidewheel_snapshots, tidewheel_snapshot_steps, tidewheel_projections, tidewheel_projectors,
+                tidewheel_admission
    TO tidewheel_worker, tidewheel_keeper, tidewheel_relay, tidewheel_projector, tidewheel_reader;
 
 -- What an append does. Nobody here may update or delete an event, or delete a run.
@@ -60,6 +61,11 @@ GRANT UPDATE, DELETE ON tidewheel_outbox TO tidewheel_relay;
 GRANT INSERT, UPDATE, DELETE
    ON tidewheel_snapshots, tidewheel_snapshot_steps, tidewheel_projections, tidewheel_projectors
    TO tidewheel_projector;
+
+-- Whoever starts a run locks the limit of its queue, for which Postgres wants leave to update something of it. Only a
+-- keeper's account sets limits.
+GRANT UPDATE (updated_at) ON tidewheel_admission TO tidewheel_worker;
+GRANT INSERT, UPDATE, DELETE ON tidewheel_admission TO tidewheel_keeper;
 
 REVOKE EXECUTE ON FUNCTION tidewheel_retire_runs_v2, tidewheel_retire_partitions_v2, tidewheel_make_partitions_v2,
                            tidewheel_delete_v2, tidewheel_delete_rows_v2

@@ -7,16 +7,18 @@ over rows made anew, since the ledger changes what it is given.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from tidewheel.journal.events import Entry
+from tidewheel.store.admission import QueueLoad, load_from
 from tidewheel.store.columns import micros
 from tidewheel.store.passages import PassageRow, checksum, entries_of
 from tidewheel.store.postgres.asked import Asked
 from tidewheel.store.postgres.changes import Changes
 from tidewheel.store.postgres.json_rows import RUN, STEP, TIMER, from_hex
 from tidewheel.store.postgres.written import Written
-from tidewheel.store.records import Passage, RunRecord, RunRef, StepRecord, TimerRecord
+from tidewheel.store.records import Passage, Place, RunRecord, RunRef, StepRecord, TimerRecord
 
 
 class Missing(Exception):
@@ -41,6 +43,8 @@ class Fetched:
         self.promises: dict[tuple[bytes, str], tuple[str, bool]] = {}
         self.facts: set[tuple[bytes, str]] = set()
         self.step_ids: dict[tuple[bytes, str], int] = {}
+        #: The limits of queues, and what counted in them when they were locked.
+        self.loads: dict[tuple[str, str], QueueLoad] = {}
         #: The rows of journals, by the run and its first event.
         self.passages: dict[bytes, dict[int, PassageRow]] = {}
         #: The ranges of events that were asked for.
@@ -65,6 +69,8 @@ class Fetched:
             self.facts.add((from_hex(row["run_key"]), row["fact"]))
         for row in found.get("step_ids") or ():
             self.step_ids[from_hex(row["run_key"]), row["step_id"]] = row["attempt"]
+        for row in found.get("limits") or ():
+            self.loads[row[0], row[1]] = load_from(row)
         for key, first, last, at, codec, data, sum_ in found.get("events") or ():
             row = (first, last, at, codec, from_hex(data), sum_)
             self.passages.setdefault(from_hex(key), {})[first] = row
@@ -74,6 +80,7 @@ class Fetched:
             "runs",
             "by_key",
             "keys",
+            "limits",
             "all_steps",
             "steps",
             "timers",
@@ -102,8 +109,13 @@ class FetchedRows:
         self._passages: list[tuple[bytes, Passage]] = []
         self._changed_steps: set[tuple[bytes, str]] = set()
         self._put: dict[bytes, RunRecord] = {}
+        #: The places of runs, and by how much those of a queue became more.
+        self._places: dict[bytes, Place | None] = {}
+        self._more: Counter[tuple[str, str, Place]] = Counter()
         for row in fetched.runs.values():
-            self._hold(RUN.record(row))
+            run = RUN.record(row)
+            self._hold(run)
+            self._places[run.key] = run.place
 
     # Runs
 
@@ -141,9 +153,33 @@ class FetchedRows:
         """Keep the row."""
         self._hold(run)
         self._put[run.key] = run
+        before = self._places.get(run.key)
+        if before != run.place:
+            self._recount(run, before, -1)
+            self._recount(run, run.place, 1)
+            self._places[run.key] = run.place
+
+    def _recount(self, run: RunRecord, place: Place | None, by: int) -> None:
+        if place is not None:
+            self._more[run.namespace, run.queue, place] += by
 
     def _hold(self, run: RunRecord) -> None:
         self._runs[run.key], self._refs[run.ref] = run, run.key
+
+    # Admission
+
+    def load(self, namespace: str, queue: str) -> QueueLoad | None:
+        """Return the limit of a queue, which is locked, and what counts in it by now."""
+        if (namespace, queue) not in self._fetched.asked.limits:
+            more = Asked()
+            more.limits.add((namespace, queue))
+            raise Missing(more, is_lock=True)
+        load = self._fetched.loads.get((namespace, queue))
+        if load is None:
+            return None
+        running = load.running + self._more[namespace, queue, "running"]
+        pending = load.pending + self._more[namespace, queue, "queued"]
+        return QueueLoad(limit=load.limit, running=running, pending=pending)
 
     # The journal
 

@@ -20,6 +20,7 @@ from tidewheel.store.columns import micros, moment
 from tidewheel.store.counting import Counters
 from tidewheel.store.gathering import Gathering
 from tidewheel.store.postgres import keeping, reading
+from tidewheel.store.postgres.admission import PostgresAdmission
 from tidewheel.store.postgres.config import PostgresConfig
 from tidewheel.store.postgres.database import Database
 from tidewheel.store.postgres.faults import is_lost, is_worth_repeating, pause, translated
@@ -79,6 +80,7 @@ class PostgresStore:
         self.outbox = PostgresOutbox(self._with, self._given_now)
         self.snapshots = PostgresSnapshots(self._with, self._given_now)
         self.projections = PostgresProjections(self._with)
+        self.admission = PostgresAdmission(self._with, self._given_now)
 
     @classmethod
     async def open(

@@ -287,6 +287,7 @@ class Writer:
             self._refuse(group, error)
             return
         self._database_clock.learn(done.now_us, asked_s)
+        self._memory.learn_limits(done.limited, done.unlimited)
         for place, answer in done.answers.items():
             answer_safely(group[place][1], answer)
         for place in done.held_up:

@@ -10,10 +10,12 @@ import sqlite3
 from typing import Any
 
 from tidewheel.journal.events import Entry
+from tidewheel.store.admission import QueueLoad
 from tidewheel.store.columns import RUN, STEP, TIMER, micros
 from tidewheel.store.counting import Counters
 from tidewheel.store.passages import checksum
 from tidewheel.store.records import Passage, RunRecord, RunRef, StepRecord, TimerRecord
+from tidewheel.store.sqlite.admission import load_of
 from tidewheel.store.sqlite.journal_reading import read_entries
 from tidewheel.store.statements import statements
 
@@ -52,6 +54,12 @@ class SqliteRows:
     def put_run(self, run: RunRecord) -> None:
         """Write the row, new or changed."""
         self._connection.execute(_RUNS["put"], RUN.row(run))
+
+    # Admission
+
+    def load(self, namespace: str, queue: str) -> QueueLoad | None:
+        """Return the limit of a queue, and what counts in it."""
+        return load_of(self._connection, namespace, queue)
 
     # The journal
 

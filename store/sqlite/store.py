@@ -25,6 +25,7 @@ from tidewheel.store.ledger import Ledger
 from tidewheel.store.protocol import Answered, Due, Loaded, LoadedStep, RunFilter
 from tidewheel.store.records import RunRecord, RunRef, WorkerRecord
 from tidewheel.store.sqlite import keeping, reading
+from tidewheel.store.sqlite.admission import SqliteAdmission
 from tidewheel.store.sqlite.connection import BUSY_TIMEOUT_S, Database
 from tidewheel.store.sqlite.outbox import SqliteOutbox
 from tidewheel.store.sqlite.projections import SqliteProjections
@@ -60,6 +61,7 @@ class SqliteStore:
         self.outbox = SqliteOutbox(self._read, self._write, self._time)
         self.snapshots = SqliteSnapshots(self._read, self._write, self._time)
         self.projections = SqliteProjections(self._write)
+        self.admission = SqliteAdmission(self._read, self._write, self._time)
 
     @classmethod
     async def open(

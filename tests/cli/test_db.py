@@ -19,8 +19,8 @@ def test_a_new_store_is_made_and_then_up_to_date(run: Run, folder: Path) -> None
     again = run("db", "migrate", "--json")
 
     assert first.returncode == again.returncode == ExitCode.OK
-    assert first.stderr == "sqlite:///tidewheel.db: applied 0001, 0002, 0003, 0004\n"
-    assert json.loads(again.stdout) == {"store": "sqlite:///tidewheel.db", "revision": "0004", "applied": []}
+    assert first.stderr == "sqlite:///tidewheel.db: applied 0001, 0002, 0003, 0004, 0005\n"
+    assert json.loads(again.stdout) == {"store": "sqlite:///tidewheel.db", "revision": "0005", "applied": []}
 
 
 def test_the_status_counts_what_is_there(run: Run, shelf: Path) -> None:
@@ -29,7 +29,7 @@ def test_the_status_counts_what_is_there(run: Run, shelf: Path) -> None:
     as_json = json.loads(run("db", "status", "--json").stdout)
 
     assert plain.returncode == ExitCode.OK
-    assert "schema     0004, up to date" in plain.stdout
+    assert "schema     0005, up to date" in plain.stdout
     assert "runs       2 open runs (1 parked), 3 ended" in plain.stdout
     assert as_json["up_to_date"] is True
     assert as_json["runs"] == {"open": 2, "ended": 3, "parked": 1}
@@ -44,7 +44,7 @@ def test_a_store_of_a_newer_release_is_told_and_left_alone(run: Run, shelf: Path
     migrated = run("db", "migrate")
 
     assert status.returncode == ExitCode.FINDING
-    assert "schema     9999, this release needs 0004" in status.stdout
+    assert "schema     9999, this release needs 0005" in status.stdout
     assert migrated.returncode == ExitCode.UNREACHABLE
     assert "upgrade Tidewheel" in migrated.stderr
 

@@ -106,6 +106,7 @@ class SimulatedStore:
         self._twin = database.twin
         self._group_commit = GroupCommit(self)
         self.outbox = database.twin.outbox
+        self.admission = database.twin.admission
 
     @property
     def snapshots(self) -> Snapshots:

@@ -1,10 +1,11 @@
 -- Lock the runs that a group of appends concerns, then look at what the appends will ask for.
 --
 -- *asked* is as in tidewheel_look_v2, and has moreover {"names": [numbers], "runs": [{"n", "r"}, ...], "by_key":
--- [bytes], "keys": [{"n", "k": idempotency key}, ...], "closing": [{"n", "r"}, ...]}. Of the runs in "closing" the parent and the
--- open children are locked too: their end concerns them.
+-- [bytes], "keys": [{"n", "k": idempotency key}, ...], "closing": [{"n", "r"}, ...], "limits": [{"n", "q": queue}, ...]}. Of the runs in
+-- "closing" the parent and the open children are locked too: their end concerns them. Of the queues in "limits" those that
+-- have a limit come back with how many of their runs are under way and how many are queued.
 --
--- Why nobody waits in a circle: names come first, then runs, then steps, each of them in the order of their
+-- Why nobody waits in a circle: names come first, then limits, then runs, then steps, each of them in the order of their
 -- keys. Names are those of runs that are about to be started; the numbers are their hashes. Unless *waiting*,
 -- runs that somebody else has are left out, and the caller finds them in "skipped": one run that is held up does
 -- not hold up its group.
@@ -19,12 +20,33 @@ DECLARE
     wanted bytea[];
     rows jsonb;
     skipped jsonb;
+    limits jsonb;
 BEGIN
     IF asked ? 'names' THEN
         PERFORM pg_advisory_xact_lock(name.number)
            FROM (SELECT value::bigint AS number
                    FROM jsonb_array_elements_text(asked -> 'names')
                   ORDER BY 1) AS name;
+    END IF;
+
+    IF asked ? 'limits' THEN
+        PERFORM FROM tidewheel_admission AS limited
+           JOIN jsonb_to_recordset(asked -> 'limits') AS ask(n text, q text)
+             ON limited.namespace = ask.n AND limited.queue = ask.q
+          ORDER BY limited.namespace, limited.queue
+            FOR UPDATE OF limited;
+        IF FOUND THEN
+            SELECT jsonb_agg(jsonb_build_array(
+                       limited.namespace, limited.queue, limited.max_running, limited.max_pending, limited.overload,
+                       limited.pause_s,
+                       (SELECT count(*) FROM tidewheel_runs AS run
+                         WHERE run.place = 'running' AND run.namespace = ask.n AND run.queue = ask.q),
+                       (SELECT count(*) FROM tidewheel_runs AS run
+                         WHERE run.place = 'queued' AND run.namespace = ask.n AND run.queue = ask.q))) INTO limits
+              FROM tidewheel_admission AS limited
+              JOIN jsonb_to_recordset(asked -> 'limits') AS ask(n text, q text)
+                ON limited.namespace = ask.n AND limited.queue = ask.q;
+        END IF;
     END IF;
 
     SELECT array_agg(run.run_key) INTO wanted
@@ -69,6 +91,6 @@ BEGIN
     END IF;
 
     RETURN tidewheel_look_v2(asked)
-           || jsonb_build_object('now', tidewheel_now_v1(), 'runs', rows, 'skipped', skipped);
+           || jsonb_build_object('now', tidewheel_now_v1(), 'runs', rows, 'skipped', skipped, 'limits', limits);
 END
 $$;

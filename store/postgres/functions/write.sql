@@ -18,11 +18,11 @@ BEGIN
               (run_key, namespace, run_id, workflow, version, digest, queue, parent_key, idempotency_key,
                phase, cancelling, paused, last_seq, segment_seq, first_position, token, inline_steps, owner, owner_message,
                wake_at, hints, deliveries, prev_seq, started_id, has_unkeyed_steps, has_numeric_keys, has_promises,
-               strikes, parked, parked_reason, reply_to, created_at, updated_at, ended_at)
+               strikes, parked, parked_reason, reply_to, created_at, updated_at, ended_at, place, admit_at)
         SELECT run_key, namespace, run_id, workflow, version, digest, queue, parent_key, idempotency_key,
                phase, cancelling, paused, last_seq, segment_seq, first_position, token, inline_steps, owner, owner_message,
                wake_at, hints, deliveries, prev_seq, started_id, has_unkeyed_steps, has_numeric_keys, has_promises,
-               strikes, parked, parked_reason, reply_to, created_at, updated_at, ended_at
+               strikes, parked, parked_reason, reply_to, created_at, updated_at, ended_at, place, admit_at
           FROM jsonb_populate_recordset(NULL::tidewheel_runs, written -> 'new_runs');
     END IF;
     IF written ? 'runs' THEN
@@ -54,6 +54,9 @@ BEGIN
                reply_to = new.reply_to,
                updated_at = new.updated_at,
                ended_at = new.ended_at,
+               -- A process of an older release does not know of places, and leaves them alone.
+               place = CASE WHEN written #> '{runs,0}' ? 'place' THEN new.place ELSE run.place END,
+               admit_at = CASE WHEN written #> '{runs,0}' ? 'place' THEN new.admit_at ELSE run.admit_at END,
                revision = run.revision + 1
           FROM jsonb_populate_recordset(NULL::tidewheel_runs, written -> 'runs') AS new
          WHERE run.run_key = new.run_key;

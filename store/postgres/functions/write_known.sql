@@ -5,6 +5,8 @@
 -- caller's clock is off, nothing is written and "stale" is true: the caller looks first, and does it again. Runs that
 -- are new have none, and their *names* are locked as in tidewheel_lock_v2; one that is there already fails on its key.
 --
+-- It is stale too if a run is started in a queue that has a limit: whoever asks first is told how many there are.
+--
 -- When the events happened is for this clock to say; the caller's idea of it, *event_at*, only has to be near.
 --
 -- What nearly every append writes comes as one array per column. *run_keys* are runs of whose journals a passage is
@@ -46,6 +48,23 @@ BEGIN
     stale := own_clock AND abs(now - event_at) > apart_max;
     IF stale THEN
         RETURN;
+    END IF;
+    IF cardinality(started_keys) > 0 THEN
+        SELECT EXISTS (SELECT FROM tidewheel_admission AS limited
+                        WHERE (limited.namespace, limited.queue) IN (SELECT * FROM unnest(namespaces, queues)))
+          INTO stale;
+        IF stale THEN
+            RETURN;
+        END IF;
+    END IF;
+    IF written ? 'new_runs' THEN
+        SELECT EXISTS (SELECT FROM tidewheel_admission AS limited
+                         JOIN jsonb_to_recordset(written -> 'new_runs') AS new(namespace text, queue text)
+                           ON limited.namespace = new.namespace AND limited.queue = new.queue)
+          INTO stale;
+        IF stale THEN
+            RETURN;
+        END IF;
     END IF;
     FOREACH name IN ARRAY names LOOP
         IF NOT pg_try_advisory_xact_lock(name) THEN

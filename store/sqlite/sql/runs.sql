@@ -7,7 +7,7 @@ SELECT run_key, namespace, run_id, workflow, version, digest, queue, parent_key,
        phase, cancelling, paused, last_seq, segment_seq, first_position, token, inline_steps,
        owner, owner_message,
        wake_at, hints, deliveries, prev_seq, started_id, has_unkeyed_steps, has_numeric_keys, has_promises,
-       strikes, parked, parked_reason, reply_to, created_at, updated_at, ended_at
+       strikes, parked, parked_reason, reply_to, created_at, updated_at, ended_at, place, admit_at
   FROM tidewheel_runs
  WHERE namespace = ? AND run_id = ?;
 
@@ -17,7 +17,7 @@ SELECT run_key, namespace, run_id, workflow, version, digest, queue, parent_key,
        phase, cancelling, paused, last_seq, segment_seq, first_position, token, inline_steps,
        owner, owner_message,
        wake_at, hints, deliveries, prev_seq, started_id, has_unkeyed_steps, has_numeric_keys, has_promises,
-       strikes, parked, parked_reason, reply_to, created_at, updated_at, ended_at
+       strikes, parked, parked_reason, reply_to, created_at, updated_at, ended_at, place, admit_at
   FROM tidewheel_runs
  WHERE run_key = ?;
 
@@ -27,7 +27,7 @@ SELECT run_key, namespace, run_id, workflow, version, digest, queue, parent_key,
        phase, cancelling, paused, last_seq, segment_seq, first_position, token, inline_steps,
        owner, owner_message,
        wake_at, hints, deliveries, prev_seq, started_id, has_unkeyed_steps, has_numeric_keys, has_promises,
-       strikes, parked, parked_reason, reply_to, created_at, updated_at, ended_at
+       strikes, parked, parked_reason, reply_to, created_at, updated_at, ended_at, place, admit_at
   FROM tidewheel_runs
  WHERE namespace = ? AND idempotency_key = ?;
 
@@ -38,8 +38,8 @@ INSERT INTO tidewheel_runs
        phase, cancelling, paused, last_seq, segment_seq, first_position, token, inline_steps,
        owner, owner_message,
        wake_at, hints, deliveries, prev_seq, started_id, has_unkeyed_steps, has_numeric_keys, has_promises,
-       strikes, parked, parked_reason, reply_to, created_at, updated_at, ended_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+       strikes, parked, parked_reason, reply_to, created_at, updated_at, ended_at, place, admit_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (run_key) DO UPDATE
    SET version = excluded.version,
        digest = excluded.digest,
@@ -67,7 +67,9 @@ ON CONFLICT (run_key) DO UPDATE
        parked_reason = excluded.parked_reason,
        reply_to = excluded.reply_to,
        updated_at = excluded.updated_at,
-       ended_at = excluded.ended_at;
+       ended_at = excluded.ended_at,
+       place = excluded.place,
+       admit_at = excluded.admit_at;
 
 -- name: list
 -- List runs, newest first. States are phase, cancelling and paused in one word; a condition that is null is
@@ -76,7 +78,7 @@ SELECT run_key, namespace, run_id, workflow, version, digest, queue, parent_key,
        phase, cancelling, paused, last_seq, segment_seq, first_position, token, inline_steps,
        owner, owner_message,
        wake_at, hints, deliveries, prev_seq, started_id, has_unkeyed_steps, has_numeric_keys, has_promises,
-       strikes, parked, parked_reason, reply_to, created_at, updated_at, ended_at
+       strikes, parked, parked_reason, reply_to, created_at, updated_at, ended_at, place, admit_at
   FROM tidewheel_runs
  WHERE namespace = :namespace
    AND run_key < :before
@@ -92,7 +94,7 @@ SELECT run_key, namespace, run_id, workflow, version, digest, queue, parent_key,
        phase, cancelling, paused, last_seq, segment_seq, first_position, token, inline_steps,
        owner, owner_message,
        wake_at, hints, deliveries, prev_seq, started_id, has_unkeyed_steps, has_numeric_keys, has_promises,
-       strikes, parked, parked_reason, reply_to, created_at, updated_at, ended_at
+       strikes, parked, parked_reason, reply_to, created_at, updated_at, ended_at, place, admit_at
   FROM tidewheel_runs
  WHERE namespace = :namespace
    AND run_key < :before

@@ -96,9 +96,12 @@ async def told(inside: Inside, run: Run) -> list[PublicEvent]:
     entries, record = await run.journal(), await run.record()
     for row in inside.passages(run.ref):
         if row.public is not None:
-            found += public_events(
-                record.ref, record.workflow, row.public, entries[row.first_seq : row.last_seq + 1]
-            )
+            passage = entries[row.first_seq : row.last_seq + 1]
+            first = entries[0].event
+            assert isinstance(first, ev.ExecutionStarted)
+            is_admitted = any(isinstance(entry.event, ev.RunAdmitted) for entry in passage)
+            given = first.input if is_admitted else None
+            found += public_events(record.ref, record.workflow, row.public, passage, given)
     return found
 
 

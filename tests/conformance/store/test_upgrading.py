@@ -61,7 +61,8 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 async def inside(url: str, released: Released, clock: Clock) -> AsyncIterator[Inside]:
     """Today's store over the rows of the release before."""
     write(released, url)
-    assert migrate(url) == ["0002", "0003", NEWEST]
+    applied = migrate(url)
+    assert (applied[0], applied[-1]) == ("0002", NEWEST)
     clock.advance(60)
     if url.startswith("sqlite"):
         path = Path(url.removeprefix("sqlite:///"))
@@ -150,6 +151,7 @@ async def test_runs_are_as_they_were(inside: Inside, released: Released) -> None
         after = as_row(RUN, await Run(inside.store, ref.run_id, ref.namespace).record())
 
         new = {"inline": "[]", "owner": None, "has_promises": before["run_key"] in promising}
+        new |= {"place": None, "admit_at": None}
         assert after == own(before) | new | {"key": before["run_key"]}
 
 

@@ -6,10 +6,12 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 
-from tidewheel.store.append import Append, Signalled, Start
+from tidewheel.journal.events import ExecutionCompleted, Result
+from tidewheel.store.append import Append, Fate, Moves, Signalled, Start
 from tidewheel.store.opening import open_store
 from tidewheel.store.protocol import Store
 from tidewheel.store.records import RunRef
+from tidewheel.store.run_queue import dequeue_and_start
 
 RUN = RunRef("default", "r")
 
@@ -50,6 +52,41 @@ async def claims(store: Store, count: str) -> None:
     say(*names)
 
 
+async def admits(store: Store) -> None:
+    """Let queued runs begin and end each, until none is left; say the most that ran, and which began here."""
+    begun, most = [], 0
+    while True:
+        for one in await dequeue_and_start(store, batch_max=5):
+            if one.status == "STARTED":
+                begun.append(one.run)
+                (load,) = await store.admission.loads("default")
+                most = max(most, load.running)
+                await _end(store, one.run)
+        (load,) = await store.admission.loads("default")
+        if not load.pending:
+            break
+    say(most, *(run.run_id for run in begun))
+
+
+async def _end(store: Store, run: RunRef) -> None:
+    moves = Moves(expected=b"", token=b"t", base_seq=1, events=[ExecutionCompleted(result=Result(ok=None))])
+    (answer,) = await store.append([Append(run=run, moves=moves)])
+    assert answer.fate is Fate.COMMITTED
+
+
+async def rushes(store: Store, who: str, count: str) -> None:
+    """Start runs one after the other; say how many were let in, queued and refused."""
+    start = Start(workflow="w", queue="main", input=[])
+    found = {"running": 0, "queued": 0, "refused": 0}
+    for number in range(int(count)):
+        run = RunRef("default", f"{who}-{number}")
+        (answer,) = await store.append([Append(run=run, start=start)])
+        record = await store.find(run)
+        found["refused" if record is None else record.place or "none"] += 1
+        assert (answer.refused is None) == (record is not None)
+    say(*found.values())
+
+
 async def endless(store: Store) -> None:
     """Append three signals at a time until killed; say the number of each append that was answered."""
     for number in range(1_000_000):
@@ -62,6 +99,8 @@ WORK: dict[str, Callable[..., Awaitable[None]]] = {
     "signals": signals,
     "starts": starts,
     "claims": claims,
+    "admits": admits,
+    "rushes": rushes,
     "endless": endless,
 }
 
