@@ -16,7 +16,7 @@ import typer
 from typer.main import get_command
 
 from tidewheel.cli import output
-from tidewheel.cli.commands import databases, dead_letters, journals, projectors, roles, runs
+from tidewheel.cli.commands import databases, dead_letters, journals, projectors, queues, roles, runs
 from tidewheel.cli.exit_codes import ExitCode
 from tidewheel.cli.failure import Failure
 from tidewheel.cli.options import GROUP, examples
@@ -62,6 +62,7 @@ projectors.add_to(root)
 runs.add_to(root)
 journals.add_to(root)
 dead_letters.add_to(root)
+queues.add_to(root)
 databases.add_to(root)
 
 

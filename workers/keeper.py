@@ -78,7 +78,6 @@ class Keeper:
         duties = (
             self._for_ever(self._keep_due, 0.0),
             self._for_ever(self._keep_rounds, ROUNDS_S),
-            self._for_ever(self._keep_queue, ROUNDS_S),
             self._for_ever(self._keep_owners, OWNERS_ROUND_S),
             self._for_ever(self._keep_retention, RETENTION_ROUND_S),
         )
@@ -220,6 +219,13 @@ class Keeper:
     # Rounds
 
     async def _keep_rounds(self) -> None:
+        """See to workers and to runs that are stuck, then let queued runs begin, whatever became of that."""
+        try:
+            await self._keep_workers()
+        finally:
+            await self._run_queue.round()
+
+    async def _keep_workers(self) -> None:
         """Give up dead workers, hear of dead letters, wake parked runs whose code has come."""
         workers = await self._store.workers()
         now = await self._store.now()
@@ -235,10 +241,6 @@ class Keeper:
         queues = {DEFAULT_QUEUE, *(queue for worker in ours for queue in worker.queues)}
         await self._dead_letters.listen(queues)
         await self._parked.retry(alive)
-
-    async def _keep_queue(self) -> None:
-        """Let queued runs begin."""
-        await self._run_queue.round()
 
     async def _keep_owners(self) -> None:
         """Find runs whose worker was given up before it took them, and died before it said that it lives."""

@@ -13,12 +13,14 @@ from psycopg import sql
 
 from tests.conformance.store.driving import Run, done, ends, resumes, signal, task, waits
 from tidewheel.journal.snapshot import snapshot_of
+from tidewheel.store.admission import QueueLimit
 from tidewheel.store.errors import StoreUnavailable
 from tidewheel.store.migrations import migrate
 from tidewheel.store.postgres.store import PostgresStore
 from tidewheel.store.protocol import RunFilter
 from tidewheel.store.records import WorkerRecord
 from tidewheel.store.revision import ROLES
+from tidewheel.store.run_queue import dequeue_and_start
 from tidewheel.store.snapshots import Asked, going_on, in_place_of
 
 FORBIDDEN = [
@@ -31,6 +33,7 @@ FORBIDDEN = [
     "UPDATE tidewheel_version SET version_num = '9999'",
     "SELECT tidewheel_delete_v2('{}')",
 ]
+LIMIT = QueueLimit(namespace="default", queue="main", max_running=1)
 LATER = dt.datetime(2100, 1, 1, tzinfo=dt.UTC)
 
 
@@ -217,3 +220,24 @@ def test_roles_that_are_there_are_granted_what_a_migration_makes(users: Users, j
     migrate(journals)
 
     assert (before, refusals(url, reads)) == (["42501"], [""])
+
+
+async def test_a_worker_keeps_to_limits_that_only_a_keeper_sets(users: Users) -> None:
+    """It counts and admits under the lock of a row that it cannot change."""
+    keeper = await PostgresStore.open(users.url_as("tidewheel_keeper"))
+    worker = await PostgresStore.open(users.url_as("tidewheel_worker"))
+    await keeper.admission.put(LIMIT)
+    first, second = Run(worker, "a"), Run(worker, "b")
+
+    await first.start()
+    await second.start()
+    await first.move(ends())
+    (found,) = await dequeue_and_start(worker)
+    with pytest.raises(StoreUnavailable, match="permission denied"):
+        await worker.admission.put(LIMIT)
+    with pytest.raises(StoreUnavailable, match="permission denied"):
+        await worker.admission.remove("default", "main")
+
+    assert (found.run_id, found.status) == ("b", "STARTED")
+    await worker.close()
+    await keeper.close()

@@ -1,0 +1,1 @@
+"""``tidewheel queue``: how many runs of a queue may be under way."""
