@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 from tests.conformance.store.driving import a_start
 from tests.conformance.store.test_processes import open_at, said, url, writers
@@ -15,6 +14,7 @@ from tidewheel.store.records import RunRef
 __all__ = ["url"]
 
 KEEPERS = 10
+CLIENTS = 6
 RUNS = 24
 NAMES = [f"r{number:02}" for number in range(RUNS)]
 
@@ -66,15 +66,13 @@ def test_clients_that_start_at_once_do_not_exceed_the_limit(url: str) -> None:
 
     async def limit() -> None:
         store = await open_at(url)
-        await _limit(store, 4, max_pending=6)
+        await _limit(store, 30, max_pending=30)
         await store.close()
 
     asyncio.run(limit())
-    commands = [("rushes", f"client{number}", "5") for number in range(4)]
 
-    with contextlib.ExitStack() as stack:
-        clients = [stack.enter_context(writers(1, url, *command)) for command in commands]
-        answers = said([process for client in clients for process in client])
+    with writers(CLIENTS, url, "rushes", "20") as processes:
+        answers = said(processes)
 
     found = [sum(int(answer[place]) for answer in answers) for place in range(3)]
-    assert found == [4, 6, 10]
+    assert found == [30, 30, 60]

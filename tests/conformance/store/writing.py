@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Awaitable, Callable
 
@@ -74,12 +75,12 @@ async def _end(store: Store, run: RunRef) -> None:
     assert answer.fate is Fate.COMMITTED
 
 
-async def rushes(store: Store, who: str, count: str) -> None:
+async def rushes(store: Store, count: str) -> None:
     """Start runs one after the other; say how many were let in, queued and refused."""
     start = Start(workflow="w", queue="main", input=[])
     found = {"running": 0, "queued": 0, "refused": 0}
     for number in range(int(count)):
-        run = RunRef("default", f"{who}-{number}")
+        run = RunRef("default", f"{os.getpid()}-{number}")
         (answer,) = await store.append([Append(run=run, start=start)])
         record = await store.find(run)
         found["refused" if record is None else record.place or "none"] += 1
