@@ -16,6 +16,7 @@ import msgspec
 from tidewheel.broker.errors import PoisonMessage
 from tidewheel.broker.message import Message, Publication
 from tidewheel.broker.topology import COMMANDS
+from tidewheel.journal.run_request import RunRequest
 
 DEFAULT_NAMESPACE: Final = "default"
 
@@ -24,7 +25,8 @@ class StartCommand(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Start a run, unless it is there.
 
     ``version`` is the label of the code that is to execute it; without one it is that of whoever takes it.
-    ``reply_to`` is the queue of a client that waits for its end.
+    ``reply_to`` is the queue of a client that waits for its end. ``request`` is in the place of an
+    idempotency key: the contract's names for a start request.
     """
 
     workflow: str
@@ -36,6 +38,7 @@ class StartCommand(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     version: str | None = None
     namespace: str = DEFAULT_NAMESPACE
     reply_to: str | None = None
+    request: RunRequest | None = None
 
 
 class SignalCommand(

@@ -19,6 +19,7 @@ from tidewheel.broker.commands import StartCommand
 from tidewheel.broker.opening import BrokerOpener, open_broker
 from tidewheel.broker.protocol import Broker
 from tidewheel.journal.ids import check_name, check_run_id
+from tidewheel.journal.run_request import RunRequest, key_of
 from tidewheel.sdk.client_store import lacks_store
 from tidewheel.sdk.connection import Connection
 from tidewheel.sdk.door import check_any_run_id, check_page_size, check_status
@@ -143,6 +144,7 @@ class Client:
         run_id: str | None = ...,
         idempotency_key: str | None = ...,
         queue: str | None = ...,
+        request: RunRequest | None = ...,
     ) -> Handle[R]: ...
     @overload
     async def start(
@@ -152,6 +154,7 @@ class Client:
         run_id: str | None = ...,
         idempotency_key: str | None = ...,
         queue: str | None = ...,
+        request: RunRequest | None = ...,
     ) -> Handle[Any]: ...
     async def start(
         self,
@@ -160,25 +163,28 @@ class Client:
         run_id: str | None = None,
         idempotency_key: str | None = None,
         queue: str | None = None,
+        request: RunRequest | None = None,
     ) -> Handle[Any]:
         """Start a run, or return the one that has this id or key already.
 
         By its function a workflow's arguments are checked here; by its name they are checked by the
         worker. ``handle.existed`` tells that the run was there, ``handle.mismatch`` that it was with another
-        workflow or input. Raises ``InvalidRequest``, ``StoreUnavailable``, and ``Overloaded`` where the queue
-        takes no more runs; then nothing was started.
+        workflow or input. A *request* is a key too, made of the contract's six names. Raises
+        ``InvalidRequest``, ``StoreUnavailable``, and ``Overloaded`` where the queue takes no more runs; then
+        nothing was started.
         """
         self._connection.check_usable()
+        key = key_of(request, idempotency_key)
         start, returns = start_of(
-            workflow, args, idempotency_key=idempotency_key, queue=queue, limits=self._connection.limits
+            workflow, args, idempotency_key=key, queue=queue, limits=self._connection.limits
         )
         if run_id is None:
             await self._connection.store()  # whose time the id tells
         chosen = self._connection.free_run_id(start.workflow) if run_id is None else check_run_id(run_id)
         replies = self._connection.replies
         mark = Await(reply_to=replies.queue) if replies.is_listening else None
-        request = Append(run=self._connection.ref(chosen), start=start, mark=mark)
-        answer = await self._connection.append(request)
+        append = Append(run=self._connection.ref(chosen), start=start, mark=mark)
+        answer = await self._connection.append(append)
         if answer.refused is not None:
             raise Overloaded(answer.refused.told, answer.refused.retry_after_s)
         return Handle(

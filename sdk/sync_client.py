@@ -16,6 +16,7 @@ from tidewheel.broker.opening import open_kombu_broker
 from tidewheel.broker.protocol import Broker
 from tidewheel.journal.events import Entry
 from tidewheel.journal.public import PublicEvent
+from tidewheel.journal.run_request import RunRequest
 from tidewheel.journal.snapshot import RunSnapshot
 from tidewheel.sdk.client import Client
 from tidewheel.sdk.client_store import is_nearby
@@ -99,6 +100,7 @@ class SyncClient:
         run_id: str | None = ...,
         idempotency_key: str | None = ...,
         queue: str | None = ...,
+        request: RunRequest | None = ...,
     ) -> SyncHandle[R]: ...
     @overload
     def start(
@@ -108,6 +110,7 @@ class SyncClient:
         run_id: str | None = ...,
         idempotency_key: str | None = ...,
         queue: str | None = ...,
+        request: RunRequest | None = ...,
     ) -> SyncHandle[Any]: ...
     def start(self, workflow: Any, *args: Any, **options: Any) -> SyncHandle[Any]:
         """As ``Client.start``."""

@@ -28,6 +28,7 @@ from tidewheel.broker.protocol import Delivery
 from tidewheel.broker.topology import reply_queue
 from tidewheel.journal.errors import InvalidRequest
 from tidewheel.journal.ids import SHOWN_MAX, check_name, check_run_id, check_version
+from tidewheel.journal.run_request import key_of
 from tidewheel.sdk import payload
 from tidewheel.sdk.definitions import WorkflowDefinition
 from tidewheel.sdk.door import KEY_MAX, check_any_run_id, check_key, check_text, signal_key
@@ -164,7 +165,7 @@ class Commands:
             digest="" if definition is None else definition.digest,
             queue=command.queue or (named and named.queue) or DEFAULT_QUEUE,
             input=given,
-            idempotency_key=command.idempotency_key,
+            idempotency_key=key_of(command.request, command.idempotency_key),
         )
         run_id = check_run_id(command.run_id) if command.run_id is not None else _run_id(command, delivery)
         mark = None if command.reply_to is None else Await(reply_to=_check_reply_to(command.reply_to))

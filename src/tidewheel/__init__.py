@@ -1,6 +1,7 @@
 """Durable execution for Python on the RabbitMQ and the Postgres a team already runs."""
 
 from tidewheel.journal.public import PublicEvent
+from tidewheel.journal.run_request import RunRequest
 from tidewheel.sdk.app import App
 from tidewheel.sdk.client import Client
 from tidewheel.sdk.context import Context
@@ -46,6 +47,7 @@ __all__ = [
     "Retry",
     "RunCancelled",
     "RunFailed",
+    "RunRequest",
     "SignalRejected",
     "StepFailed",
     "SyncClient",

@@ -27,6 +27,7 @@ from tidewheel.journal import events as ev
 from tidewheel.journal import ids
 from tidewheel.journal.errors import InvalidRequest
 from tidewheel.journal.public import PUBLIC_TYPES, PublicEvent, published
+from tidewheel.journal.run_request import RunRequest
 from tidewheel.sdk.door import KEY_MAX, check_any_run_id, check_key
 
 STRUCTS: dict[str, type[msgspec.Struct]] = {
@@ -48,6 +49,8 @@ def types_of(shape: dict[str, Any]) -> set[str]:
         return {name for each in shape["anyOf"] for name in types_of(each)}
     if "enum" in shape:
         return {"string"} if all(isinstance(each, str) for each in shape["enum"]) else set()
+    if "$ref" in shape:
+        return {"object"}  # a struct within the struct
     given = shape.get("type", [])
     return {given} if isinstance(given, str) else set(given)
 
@@ -366,6 +369,17 @@ def test_a_consumer_bears_what_a_later_release_adds() -> None:
             queue="gpu",
             namespace="shop",
             reply_to=reply_queue("c"),
+        ),
+        StartCommand(
+            workflow="w",
+            request=RunRequest(
+                tenant_id="t",
+                project_id="p",
+                environment_id="e",
+                plan_id="f",
+                plan_version="1",
+                run_request_id="q",
+            ),
         ),
         SignalCommand(run_id="r", name="go"),
         SignalCommand(run_id="r:1", name="go", payload={"by": ["me"]}, request_id="q", namespace="shop"),
