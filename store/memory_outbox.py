@@ -28,7 +28,7 @@ from tidewheel.store.outbox import (
 from tidewheel.store.passages import checksum
 
 if TYPE_CHECKING:
-    from tidewheel.store.memory import MemoryRows
+    from tidewheel.store.memory_rows import MemoryRows
 
 
 class OutboxRow(msgspec.Struct, kw_only=True):

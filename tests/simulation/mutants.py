@@ -17,7 +17,8 @@ from tidewheel.replay.history import History
 from tidewheel.store import facts
 from tidewheel.store.append import Append, Appended, Fact, Fate, Moves, Started, Verdict
 from tidewheel.store.ledger import Ledger
-from tidewheel.store.memory import MemoryRows, MemoryStore
+from tidewheel.store.memory import MemoryStore
+from tidewheel.store.memory_rows import MemoryRows
 from tidewheel.store.page import Page
 from tidewheel.store.protocol import Loaded
 from tidewheel.store.records import StepRecord

@@ -16,7 +16,8 @@ from tidewheel.journal.public import published
 from tidewheel.journal.status import RunState, advance
 from tidewheel.journal.verify import verify
 from tidewheel.store.inline_steps import inline_steps
-from tidewheel.store.memory import MemoryRows, MemoryStore
+from tidewheel.store.memory import MemoryStore
+from tidewheel.store.memory_rows import MemoryRows
 from tidewheel.store.publishing import public_events
 from tidewheel.store.records import Passage, RunRecord
 
