@@ -203,7 +203,12 @@ class RememberedRows:
     # Admission
 
     def load(self, namespace: str, queue: str) -> None:
-        """Take a queue to have no limit: what is written says whether that is so."""
+        """Take the queue of a run that is started to have no limit: what is written says whether that is so.
+
+        A run that is there already asks because it may be queued, and nothing would say so of its limit.
+        """
+        if not self._is_new:
+            raise NotRemembered
 
     # The journal
 

@@ -11,7 +11,7 @@ import pytest
 from tests.conformance.store.driving import Run, done, ends, resumes, task, waits
 from tidewheel.journal import events as ev
 from tidewheel.store.admission import QueueLimit
-from tidewheel.store.append import Fate
+from tidewheel.store.append import Admit, Fate
 from tidewheel.store.postgres.store import PostgresStore
 
 OF_OTHERS = "SELECT 1 FROM tidewheel_admission WHERE queue = 'other' FOR UPDATE"
@@ -107,3 +107,16 @@ async def test_a_run_that_is_started_with_promises_is_counted_too(store: Postgre
 
     assert answer.fate is Fate.COMMITTED
     assert (await run.record()).place == "running"
+
+
+async def test_a_queued_run_that_is_remembered_is_not_admitted_past_the_limit(store: PostgresStore) -> None:
+    """A worker has loaded it, found that it has to wait, and is the one that lets queued runs begin."""
+    await store.admission.put(a_limit("main", 1))
+    queued = Run(store, "r")  # "first" is under way
+    await queued.start()
+    await queued.see()
+
+    answer = await queued.mark(Admit(queue="main"))
+
+    assert not answer.admitted
+    assert (await queued.record()).status == "PENDING"
