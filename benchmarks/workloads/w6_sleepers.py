@@ -86,7 +86,7 @@ WORKLOAD = Workload(
         "woken_after_s": 30,
         "compared": 1_000,
     },
-    quick={"asleep": 1_000, "settle_s": 1, "watch_s": 3, "woken": 500, "woken_after_s": 4, "compared": 300},
+    quick={"asleep": 1_000, "settle_s": 1, "watch_s": 2, "woken": 300, "woken_after_s": 3, "compared": 200},
     targets=(
         Target("idle_cpu", at_most=2.0, of=None),
         Target("woken_ratio", at_least=1.0, of=None),
