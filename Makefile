@@ -165,6 +165,7 @@ docs: $(STAMP)  ## write the generated pages again
 	@mkdir -p build
 	@$(PY) -m tidewheel.journal.document > build/journal.md && mv build/journal.md docs/journal.md
 	@$(PY) -m tidewheel.sdk.settings_page tidewheel.workers.config:WorkerConfig \
+		tidewheel.workers.write_budget:StateStoreConfig \
 		tidewheel.workers.config:KeeperConfig tidewheel.workers.config:ProcessConfig \
 		tidewheel.workers.config:EventLoopConfig tidewheel.outbox.config:RelayConfig \
 		tidewheel.projector.config:ProjectorConfig > build/configuration.md

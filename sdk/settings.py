@@ -45,6 +45,7 @@ class Unit(enum.Enum):
     """What a number counts, as the documentation shows it."""
 
     SECONDS = "seconds"
+    MILLISECONDS = "milliseconds"
     DAYS = "days"
     BYTES = "bytes"
     EVENTS = "events"

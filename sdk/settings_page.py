@@ -20,9 +20,10 @@ INTRO: Final = """\
 # Configuration
 
 A flag or an argument comes first, then the environment variable, then the default. Durations are in
-seconds; switches are `1` or `0`, `true` or `false`; lists have commas between. A variable that is set to
-nothing counts as not set. A value that cannot work is refused at the start, by name. What may hold a
-password can be kept in a file that the variable with `_FILE` names; it is read once, at the start.
+seconds, unless the name says otherwise; switches are `1` or `0`, `true` or `false`; lists have commas
+between. A variable that is set to nothing counts as not set. A value that cannot work is refused at the
+start, by name. What may hold a password can be kept in a file that the variable with `_FILE` names; it is
+read once, at the start.
 
 This page is generated from the code, by `make docs`.
 """
@@ -67,6 +68,8 @@ def _default(field: Field) -> str:
             return f"{code(str(value))} ({_size(int(value))})"
         case int() | float() if field.key.unit is Unit.SECONDS:
             return f"{code(f'{value:g}')} s"
+        case int() | float() if field.key.unit is Unit.MILLISECONDS:
+            return f"{code(str(value))} ms"
         case _:
             return code(str(value))
 

@@ -8,9 +8,15 @@ from tidewheel.journal.errors import TidewheelError
 class StoreUnavailable(TidewheelError):
     """Nothing was written. Try again later: the store is locked, full, read-only or not reachable."""
 
+    #: How long the store had the write before it said so, where whoever asked has measured that.
+    taken_s: float = 0.0
+
 
 class CommitUnknown(TidewheelError):
     """The reply to a commit was lost: repeat the same append, which tells what became of it."""
+
+    #: As above, for all tries together.
+    taken_s: float = 0.0
 
 
 class SchemaMismatch(TidewheelError):

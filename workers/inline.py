@@ -33,6 +33,7 @@ from tidewheel.store.append import (
     Started,
     Verdict,
 )
+from tidewheel.store.errors import CommitUnknown, StoreUnavailable
 from tidewheel.store.page import NEAR
 from tidewheel.store.protocol import Loaded
 from tidewheel.store.records import RunRef, StepRecord
@@ -109,6 +110,8 @@ class InlineSteps:
         self._claims: set[tuple[str, int]] = set()
         #: Steps given to this worker by a commit whose reply was lost: nobody has begun them.
         self._unbegun: set[str] = set()
+        #: How long the store took over results that it did not write, by their paths.
+        self._taken_s: dict[str, float] = {}
 
     def in_flight(self) -> bool:
         """Tell whether a step is being executed here, or is about to be."""
@@ -155,7 +158,10 @@ class InlineSteps:
                 continue
             if event.kind == "operation":
                 known.call = _closure(execution, path)
-            self._begin(path, 1)
+            if self._services.state_store.starts_may_be_late:
+                self._begin(path, 1)  # its start is written with its end, or by itself if that takes a while
+            else:
+                self._happened(self._started(path, 1))
 
     def not_begun(self, events: Iterable[ev.InvokeScheduled]) -> None:
         """Remember steps that are ours, and that were not begun since the reply of their commit was lost."""
@@ -246,6 +252,8 @@ class InlineSteps:
 
     def after_commit(self, answer: Appended, facts: Sequence[Fact]) -> None:
         """Follow up on what became of *facts*: begin what was claimed, wait for what is retried."""
+        if self._taken_s:
+            self._taken_s.clear()  # what was not written before is written by now
         for fact, verdict in zip(facts, answer.verdicts, strict=True):
             if isinstance(fact, Completed):  # what most are
                 if verdict is Verdict.WRITTEN:
@@ -272,6 +280,19 @@ class InlineSteps:
                     known.retry_at = fact.retry_at
                     if fact.next_owner == self._me:
                         self._await_retry(fact.path, fact.attempt + 1, fact.retry_at)
+
+    def not_written(self, facts: Iterable[Fact], problem: Exception) -> list[Fact]:
+        """A write of *facts* failed: return what is to be written next, once the store can be used again."""
+        if not isinstance(problem, StoreUnavailable | CommitUnknown):
+            return list(facts)
+        return [self._after_failed_write(fact, problem.taken_s) for fact in facts]
+
+    def _after_failed_write(self, fact: Fact, taken_s: float) -> Fact:
+        known = self._known.get(fact.path) if isinstance(fact, Completed) else None
+        if known is None or not isinstance(fact, Completed):
+            return fact
+        taken_s = self._taken_s[fact.path] = self._taken_s.get(fact.path, 0.0) + taken_s
+        return self._services.after_failed_write(self._run, known.event, fact, taken_s)
 
     def _await_retry(self, path: str, number: int, retry_at: dt.datetime) -> None:
         if path not in self._doing:
@@ -382,6 +403,7 @@ class InlineSteps:
             self._stop(path)
         self._known.clear()
         self._claims.clear()
+        self._taken_s.clear()
 
     def hand_back(self, now: dt.datetime) -> list[Fact]:
         """Stop everything and return what lets others go on at once."""

@@ -18,6 +18,8 @@ LOST_ATTEMPTS_MAX = 3
 WORKER_LOST = "WorkerLost"
 #: The error of an attempt that its worker broke off.
 WORKER_STOPPED = "WorkerStopped"
+#: The error of an attempt whose result the store did not take in time.
+WRITE_BUDGET_EXCEEDED = "WriteBudgetExceeded"
 
 
 def attempt_ended(  # noqa: PLR0913 - a pure function of all that its decision depends on
@@ -110,6 +112,36 @@ def attempt_stopped(event: ev.InvokeScheduled, *, attempt: int, worker: str, now
     if attempt >= attempts_max(event.retry_policy):
         return spent(event, attempt=attempt, error=error, owner=worker)
     return Retrying(path=event.promise_id, attempt=attempt, error=error, retry_at=now, owner=worker)
+
+
+def attempt_unwritten(
+    event: ev.InvokeScheduled,
+    *,
+    attempt: int,
+    owner: str | None,
+    taken_s: float,
+    budget_s: float,
+    now: dt.datetime,
+) -> Completed | Retrying:
+    """Return the fact for an attempt whose result was not written in time: it counts as one that was lost.
+
+    It is tried again at once: this is written when the store takes writes again.
+    """
+    message = (
+        f"the store took {taken_s:.1f} s over the result of {event.function_name}, and did not write it; "
+        f"the budget is {budget_s:g} s"
+    )
+    error = ev.Error(type=WRITE_BUDGET_EXCEEDED, message=message, retryable=True)
+    if attempt >= attempts_max(event.retry_policy):
+        return spent(event, attempt=attempt, error=error, owner=owner)
+    return Retrying(
+        path=event.promise_id,
+        attempt=attempt,
+        error=error,
+        retry_at=now,
+        owner=owner,
+        next_owner=owner if event.dispatch == "inline" else None,
+    )
 
 
 def attempts_max(policy: RetryPolicy | None) -> int:

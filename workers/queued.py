@@ -1,8 +1,8 @@
 """Executing a step that came over a queue: wait for room, claim it by its ``InvokeStarted``, execute, report.
 
-The claim is committed before the body begins, so a message that is delivered twice executes the
-step once; and after there is room for it, so that a busy worker does not keep it from others. A delivery
-is not held for long: after that the step's row in the store is the lease.
+The claim is committed before the body begins, however long the store takes over it, so a message that is
+delivered twice executes the step once; and after there is room for it, so that a busy worker does not keep it
+from others. A delivery is not held for long: after that the step's row in the store is the lease.
 """
 
 from __future__ import annotations
@@ -180,19 +180,21 @@ class QueuedStep:
         if isinstance(result, Committed):
             self._services.follow_up(result.answer)
             return
-        await self._report(step.queue, self._services.attempt_ended(attempt, result, step.scheduled_at))
+        await self._report(loaded, self._services.attempt_ended(attempt, result, step.scheduled_at))
 
-    async def _report(self, queue: str, fact: Fact) -> None:
-        """Write the outcome; a result is kept until it can be written."""
-        pause_s = self._services.config.pause_s
+    async def _report(self, loaded: LoadedStep, fact: Fact) -> None:
+        """Write the outcome. A result waits for a store that is away, but not for one that is too slow."""
+        pause_s, taken_s = self._services.config.pause_s, 0.0
         while True:
             try:
                 answer = await self._services.append(Append(run=self._run, facts=(fact,)))
                 if isinstance(fact, Retrying) and answer.verdicts == [Verdict.WRITTEN]:
-                    self._arm_retry(queue, fact)
+                    self._arm_retry(loaded.step.queue, fact)
                 return
             except (StoreUnavailable, CommitUnknown) as problem:
                 logger.warning("a result of run %s waits for the store: %s", self._run.run_id, problem)
+                taken_s += problem.taken_s
+                fact = self._services.after_failed_write(self._run, loaded.event, fact, taken_s)
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, PAUSE_MAX_S)
 

@@ -14,11 +14,11 @@ from msgspec import UNSET
 
 from tidewheel.broker.errors import BrokerUnavailable
 from tidewheel.broker.protocol import Broker, Delivery
-from tidewheel.journal.events import Result
+from tidewheel.journal.events import InvokeScheduled, Result
 from tidewheel.replay.execution import Entropy
 from tidewheel.sdk.app import App
 from tidewheel.sdk.limits import Limits
-from tidewheel.store.append import Append, Appended, Completed, Retrying
+from tidewheel.store.append import Append, Appended, Completed, Fact, Retrying
 from tidewheel.store.protocol import Store
 from tidewheel.store.records import RunRef
 from tidewheel.workers import outcomes
@@ -30,6 +30,7 @@ from tidewheel.workers.postman import Postman
 from tidewheel.workers.run_queue import RunQueue
 from tidewheel.workers.runner import Attempt, Runner
 from tidewheel.workers.turns import Turns
+from tidewheel.workers.write_budget import StateStoreConfig, after_failed_write
 from tidewheel.workers.writer import Writer
 
 logger = logging.getLogger("tidewheel.workers")
@@ -45,6 +46,7 @@ class Services:
     store: Store
     broker: Broker
     config: WorkerConfig
+    state_store: StateStoreConfig
     limits: Limits
     clock: StoreClock
     writer: Writer
@@ -89,6 +91,16 @@ class Services:
             jitter=self.chance.random(),
             owner=owner,
         )
+
+    def after_failed_write(self, run: RunRef, event: InvokeScheduled, fact: Fact, taken_s: float) -> Fact:
+        """Return what is to be written of *fact* next; a result over the budget is not: its attempt fails."""
+        instead = after_failed_write(self.state_store, event, fact, taken_s, self.clock.now())
+        if instead is not fact:
+            logger.warning(
+                "run %s: an attempt of %s fails: the store took %.1f s over its result, and did not write it",
+                run.run_id, event.function_name, taken_s,
+            )  # fmt: skip
+        return instead
 
     def acknowledge(self, delivery: Delivery) -> None:
         """Let go of a delivery: it is done with. Many are told of one after the other, by one task."""

@@ -224,7 +224,7 @@ class Session:
         if turn is None:
             return  # everything was given back meanwhile
         if isinstance(answer, Exception):
-            self._facts = [*turn.happened, *self._facts]
+            self._facts = [*self._steps.not_written(turn.happened, answer), *self._facts]
             self._turn_failed(answer)
             return
         self._pause_s = self._services.config.pause_s

@@ -46,6 +46,7 @@ from tidewheel.workers.session import Session
 from tidewheel.workers.task_places import check_processes, module_of
 from tidewheel.workers.task_pool import TaskPool
 from tidewheel.workers.turns import Turns
+from tidewheel.workers.write_budget import StateStoreConfig
 from tidewheel.workers.writer import Writer
 
 logger = logging.getLogger("tidewheel.workers")
@@ -67,6 +68,7 @@ class Worker:
         *,
         namespace: str = "default",
         config: WorkerConfig | None = None,
+        state_store: StateStoreConfig | None = None,
         limits: Limits | None = None,
         secret: bytes | None = None,
         threads: bool = True,
@@ -89,6 +91,7 @@ class Worker:
             store=store,
             broker=broker,
             config=self.config,
+            state_store=state_store or StateStoreConfig(),
             limits=limits,
             clock=clock,
             writer=Writer(store, clock),

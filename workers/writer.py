@@ -1,8 +1,9 @@
 """The one way from a worker to the store's appends.
 
 A lost reply to COMMIT is resolved here: the same append is repeated until the store says what became of it,
-within a budget, and by itself, so that one whose run is held up does not hold up others. Whoever gets an
-error does not know, and must look again.
+a few times, and by itself, so that one whose run is held up does not hold up others. Whoever gets an
+error does not know, and must look again. It is also told how long the store had the write (``taken_s``),
+which is next to nothing where it could not be reached.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import logging
+from typing import TypeVar
 
 from tidewheel.store.append import Append, Appended
 from tidewheel.store.errors import CommitUnknown, StoreUnavailable
@@ -41,7 +43,7 @@ class Writer:
     def submit(self, request: Append, answered: Answered) -> None:
         """Write *request*, and call *answered* once, not from in here."""
         self._under_way += 1
-        self._store.submit(request, _Asked(self, request, answered))
+        self._store.submit(request, _Asked(self, request, answered, asyncio.get_running_loop().time()))
 
     async def append(self, request: Append) -> Appended:
         """Write *request* and return what became of it."""
@@ -85,8 +87,9 @@ class Writer:
 
     async def _repeat(self, asked: _Asked, unknown: CommitUnknown) -> None:
         """Find out what became of it; a try that wrote nothing says nothing of the one before."""
-        request = asked.request
+        request, loop = asked.request, asyncio.get_running_loop()
         for repeat in range(REPEATS_MAX):
+            asked_s = loop.time()
             try:
                 (appended,) = await self._store.append([request])
             except CommitUnknown as problem:
@@ -99,24 +102,30 @@ class Writer:
             else:
                 asked.conclude(appended)
                 return
+            asked.taken_s += loop.time() - asked_s
             await asyncio.sleep(REPEAT_FIRST_S * 2**repeat)
-        asked.conclude(unknown)
+        asked.conclude(_timed(unknown, asked.taken_s))
 
 
 class _Asked:
     """An append that is under way, and who waits for its answer: there is one for each, so it is small."""
 
-    __slots__ = ("_answered", "_writer", "request")
+    __slots__ = ("_answered", "_asked_s", "_writer", "request", "taken_s")
 
-    def __init__(self, writer: Writer, request: Append, answered: Answered) -> None:
+    def __init__(self, writer: Writer, request: Append, answered: Answered, asked_s: float) -> None:
         self._writer = writer
         self.request = request
         self._answered = answered
+        self._asked_s = asked_s
 
     def __call__(self, answer: Appended | Exception) -> None:
         """Take what the store says."""
-        if isinstance(answer, CommitUnknown):
-            self._writer.find_out(self, answer)
+        if isinstance(answer, StoreUnavailable | CommitUnknown):
+            self.taken_s = asyncio.get_running_loop().time() - self._asked_s
+            if isinstance(answer, CommitUnknown):
+                self._writer.find_out(self, answer)
+            else:
+                self.conclude(_timed(answer, self.taken_s))
         else:
             self.conclude(answer)
 
@@ -124,3 +133,14 @@ class _Asked:
         """Tell who waits."""
         self._writer.settle(answer)
         self._answered(answer)
+
+
+P = TypeVar("P", StoreUnavailable, CommitUnknown)
+
+
+def _timed(problem: P, taken_s: float) -> P:
+    """Return *problem* for one of those whom it was told: each has waited for a time of its own."""
+    told = type(problem)(*problem.args)
+    told.taken_s = taken_s
+    told.__cause__ = problem.__cause__ or problem
+    return told

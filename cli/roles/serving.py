@@ -36,6 +36,7 @@ from tidewheel.workers.keeper import Keeper
 from tidewheel.workers.process import Role
 from tidewheel.workers.watchdog import Watchdog
 from tidewheel.workers.worker import Worker
+from tidewheel.workers.write_budget import StateStoreConfig
 
 #: The commands whose processes have these roles.
 _KEEPING = frozenset({"dev", "up", "keeper"})
@@ -176,6 +177,7 @@ def _roles(command: str, app: App | None, settings: ConnectionSettings, worker_c
     """Return what makes the roles of *command*; everything they are told is read now."""
     keeper_config, limits = KeeperConfig.from_environment(), Limits.from_environment()
     relay_config, projector_config = RelayConfig.from_environment(), ProjectorConfig.from_environment()
+    state_store = StateStoreConfig.from_environment()
 
     def roles(store: Store, broker: Broker, health: Health) -> Sequence[Role]:
         # Stopped in the opposite order: the others go on while the worker finishes.
@@ -204,6 +206,7 @@ def _roles(command: str, app: App | None, settings: ConnectionSettings, worker_c
                 broker,
                 namespace=settings.namespace,
                 config=worker_config,
+                state_store=state_store,
                 limits=limits,
             )
             health.require("consuming", works.hears)

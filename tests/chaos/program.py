@@ -24,6 +24,7 @@ from tidewheel.workers.keeper import Keeper
 from tidewheel.workers.process import Role, running, until_told_to_stop
 from tidewheel.workers.watchdog import Watchdog
 from tidewheel.workers.worker import Worker
+from tidewheel.workers.write_budget import StateStoreConfig
 
 logger = logging.getLogger("tests.chaos")
 
@@ -67,6 +68,8 @@ async def _serve(folder: Path, urls: list[str], watch: ArmedWatch, config: dict[
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGUSR1, watch.obey, arms_file(folder, os.getpid()))
     is_keeping = config.pop("keeper", True)
+    default_ms = StateStoreConfig().write_latency_budget_ms
+    state_store = StateStoreConfig(write_latency_budget_ms=config.pop("budget_ms", default_ms))
     postgres = PostgresConfig(remembered_max=config.pop("remembered", PostgresConfig().remembered_max))
     both = App("both")
     both.include(shop.app)
@@ -75,7 +78,8 @@ async def _serve(folder: Path, urls: list[str], watch: ArmedWatch, config: dict[
     try:
         broker = watched_broker(open_broker(urls[1], store_url=urls[0]), watch)
         try:
-            roles: list[Role] = [Watchdog(), Worker(both, store, broker, config=WorkerConfig(**config))]
+            worker = Worker(both, store, broker, config=WorkerConfig(**config), state_store=state_store)
+            roles: list[Role] = [Watchdog(), worker]
             if is_keeping:
                 roles.append(Keeper(store, broker, config=KeeperConfig()))
             async with running(roles):

@@ -33,6 +33,8 @@ from tidewheel.store.errors import CommitUnknown, StoreUnavailable
 #: What a worker says of a result that it cannot write, and of one of which it cannot know.
 WAITS = "waits for the store"
 ASKS_AGAIN = "a commit's reply was lost, asking again"
+#: The store may take so long over a result before its attempt fails.
+PATIENT_MS = 60_000
 #: Nobody who asks the store for something waits longer than this for an answer, good or bad.
 BOUND_S = 15.0
 
@@ -51,7 +53,7 @@ async def test_a_result_is_kept_until_postgres_can_be_written(
     fleet: Fleet, client: Client, trouble: Trouble, reason: str
 ) -> None:
     """The worker says what is the matter, and goes on when it is over; nothing is executed again."""
-    worker = await fleet.serve_ready(urls=[user_url(fleet), fleet.urls[1]])
+    worker = await fleet.serve_ready(urls=[user_url(fleet), fleet.urls[1]], budget_ms=PATIENT_MS)
     handle = await client.start(patient, "held", run_id="held")
     await eventually(lambda: len(fleet.ledger.lines()) == 1, "the step's start")
 
@@ -71,7 +73,7 @@ async def test_a_result_is_kept_while_nothing_reaches_postgres_or_comes_back(
     fleet: Fleet, client: Client
 ) -> None:
     """Every exchange is given up on in the end, and so is its connection; the next one goes through (17)."""
-    worker = await fleet.serve_ready(lease_s=60.0)
+    worker = await fleet.serve_ready(lease_s=60.0, budget_ms=PATIENT_MS)
     handle = await client.start(patient, "held", run_id="held")
     await eventually(lambda: len(fleet.ledger.lines()) == 1, "the step's start")
     network = fleet.networks["postgres"]

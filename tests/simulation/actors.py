@@ -21,6 +21,7 @@ from tidewheel.sdk.limits import Limits
 from tidewheel.workers.config import KeeperConfig, WorkerConfig
 from tidewheel.workers.keeper import Keeper
 from tidewheel.workers.worker import Worker
+from tidewheel.workers.write_budget import StateStoreConfig
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -85,11 +86,16 @@ class WorkerActor(Actor):
             started_after_s=chance.choice((0.05, 0.5, 1.0)),
             opens=chance.choice((True, True, False)),
         )
+        state_store = StateStoreConfig(
+            write_latency_budget_ms=chance.choice((1, 3_000, 3_000)),
+            fail_open_for_event_class=chance.choice(((), ("StepStarted",), ("StepStarted",))),
+        )
         self.worker = Worker(
             app,
             self.store,
             self.broker,
             config=config,
+            state_store=state_store,
             secret=f"{self.world.seed} {self.process.name}".encode(),
             threads=False,
             worker_id=self.process.name,

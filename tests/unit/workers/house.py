@@ -16,6 +16,7 @@ from tidewheel.store.records import RunRecord, RunRef
 from tidewheel.workers.config import KeeperConfig, WorkerConfig
 from tidewheel.workers.keeper import Keeper
 from tidewheel.workers.worker import Worker
+from tidewheel.workers.write_budget import StateStoreConfig
 
 
 class House:
@@ -40,6 +41,7 @@ class House:
         config: WorkerConfig | None = None,
         limits: Limits | None = None,
         namespace: str = "default",
+        state_store: StateStoreConfig | None = None,
     ) -> Worker:
         """Begin a worker."""
         worker = Worker(
@@ -48,6 +50,7 @@ class House:
             self.broker,
             namespace=namespace,
             config=config,
+            state_store=state_store,
             limits=limits,
             secret=b"test",
             threads=False,

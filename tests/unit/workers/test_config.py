@@ -11,6 +11,7 @@ from tidewheel.outbox.config import RelayConfig
 from tidewheel.projector.config import ProjectorConfig
 from tidewheel.sdk.settings_page import CLASSES, document
 from tidewheel.workers.config import EventLoopConfig, KeeperConfig, ProcessConfig, WorkerConfig, parse_address
+from tidewheel.workers.write_budget import StateStoreConfig
 
 PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
 
@@ -18,8 +19,8 @@ PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
 @pytest.mark.skipif(not PAGE.exists(), reason="the sdist has no docs")
 def test_the_page_lists_every_setting_as_it_is() -> None:
     """``make docs`` writes it; a setting that is not on it would be a secret."""
-    ours = (WorkerConfig, KeeperConfig, ProcessConfig, EventLoopConfig, RelayConfig, ProjectorConfig)
-    page = document([*CLASSES, *ours])
+    workers = (WorkerConfig, StateStoreConfig, KeeperConfig, ProcessConfig, EventLoopConfig)
+    page = document([*CLASSES, *workers, RelayConfig, ProjectorConfig])
 
     assert PAGE.read_text(encoding="utf-8") == page
 
