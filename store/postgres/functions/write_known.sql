@@ -42,6 +42,7 @@ DECLARE
     name bigint;
     happened_at bigint;
     places tid[];
+    written_runs integer;
 BEGIN
     now := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
     happened_at := CASE WHEN own_clock THEN now ELSE event_at END;
@@ -102,6 +103,10 @@ BEGIN
                       ended_ats)
             AS new(place, last_seq, phase, token, inline, owner, message, wake_at, prev_seq, unkeyed, ended_at)
          WHERE run.ctid = new.place;
+        GET DIAGNOSTICS written_runs = ROW_COUNT;
+        IF written_runs <> moved THEN
+            RAISE EXCEPTION 'tidewheel: % of % locked runs could be written', written_runs, moved;
+        END IF;
     END IF;
     IF cardinality(started_keys) > 0 THEN
         INSERT INTO tidewheel_runs

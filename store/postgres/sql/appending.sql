@@ -20,6 +20,10 @@ SELECT stale, now
 -- around it that would begin and end five, which is what a run by itself waits for. Arguments: own clock, event_at, revision,
 -- key, last_seq, first_seq, data, checksum, public, phase, token, inline steps, owner, message, wake_at, prev_seq,
 -- unkeyed, ended_at.
+--
+-- All of it has one snapshot. If a keeper changed the row after that was taken, which does not count its revision up, the
+-- new version is what is locked, and the update cannot see it. So what else is written comes of the update: then that is
+-- nothing, and it is stale.
 WITH clock AS MATERIALIZED (
     SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now),
 locked AS MATERIALIZED (
@@ -43,17 +47,18 @@ moved AS (
            ended_at = $18::bigint,
            revision = $3::bigint + 1
       FROM locked
-     WHERE run.ctid = locked.place),
+     WHERE run.ctid = locked.place
+ RETURNING run.run_key, locked.happened_at),
 passage AS (
     INSERT INTO tidewheel_journal (run_key, first_seq, last_seq, at, codec, data, checksum, public)
     SELECT run_key, $6::bigint, $5::bigint, happened_at, 'json', $7::bytea, $8::bigint, $9::bytea
-      FROM locked),
+      FROM moved),
 owed AS (
     INSERT INTO tidewheel_outbox (run_key, first_seq, last_seq, created_at, due_at)
     SELECT run_key, $6::bigint, $5::bigint, $2::bigint, $2::bigint
-      FROM locked
+      FROM moved
      WHERE $9::bytea IS NOT NULL)
-SELECT NOT EXISTS (SELECT FROM locked), clock.now
+SELECT NOT EXISTS (SELECT FROM moved), clock.now
   FROM clock;
 
 -- name: end_backend
