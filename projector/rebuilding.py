@@ -53,8 +53,8 @@ async def rebuild(
 ) -> Rebuilt:
     """Compare each snapshot of *namespace*, or that of one run, with its journal; replace what differs."""
     found = Rebuilt(dry_run=dry_run)
-    pages = _pages(store, namespace) if run_id is None else _one(RunRef(namespace, run_id))
-    async for page in pages:
+    found_runs = pages(store, namespace) if run_id is None else _one(RunRef(namespace, run_id))
+    async for page in found_runs:
         for start in range(0, len(page), SIDE_BY_SIDE_MAX):
             group = page[start : start + SIDE_BY_SIDE_MAX]
             outcomes = await asyncio.gather(*(_rebuild(store, run, dry_run=dry_run) for run in group))
@@ -64,7 +64,7 @@ async def rebuild(
     return found
 
 
-async def _pages(store: Store, namespace: str) -> AsyncIterator[list[RunRef]]:
+async def pages(store: Store, namespace: str) -> AsyncIterator[list[RunRef]]:
     """Yield the runs there are, newest first; those that are started meanwhile are the projectors' own."""
     before: bytes | None = None
     while True:

@@ -22,6 +22,12 @@ class MemoryProjections:
     async def prepare(self, table: ProjectionTable) -> None:
         """There is nothing to do for dicts."""
 
+    async def empty(self, table: ProjectionTable) -> None:
+        """Forget rows and watermarks."""
+        self.tables[table.name].clear()
+        for marks in self._snapshots.watermarks.values():
+            marks.pop(table.projection, None)
+
     async def project(self, table: ProjectionTable, runs: Sequence[RunRef], reading: Reading) -> None:
         """Do *reading*, in one uninterrupted piece of code."""
         marks = self._snapshots.watermarks

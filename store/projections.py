@@ -83,6 +83,9 @@ class Projections(Protocol):
     async def project(self, table: ProjectionTable, runs: Sequence[RunRef], reading: Reading) -> None:
         """Do *reading* for *runs*, in one transaction."""
 
+    async def empty(self, table: ProjectionTable) -> None:
+        """Delete all rows, and forget how far any run was read, in one transaction."""
+
 
 def check_identifier(text: str, what: str) -> str:
     """Return *text* if it may be the name of a table or a column in both databases."""
@@ -102,6 +105,11 @@ def create_statement(table: ProjectionTable) -> str:
     ]
     key = ", ".join(f'"{column.name}"' for column in table.key)
     return f'CREATE TABLE "{table.name}" ({", ".join(columns)}, PRIMARY KEY ({key}))'
+
+
+def empty_statement(table: ProjectionTable) -> str:
+    """Return what deletes all rows of *table*, for both databases."""
+    return f'DELETE FROM "{table.name}"'  # noqa: S608 - the name was checked when it was registered
 
 
 def check_columns(table: ProjectionTable, there: Iterable[str]) -> None:

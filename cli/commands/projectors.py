@@ -33,6 +33,24 @@ OneRun = Annotated[
     str | None, typer.Option("--run", metavar="ID", show_default=False, help="This run alone.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be written.")]
+OwnProjection = Annotated[
+    str | None,
+    typer.Option(
+        "--projection",
+        metavar="NAME",
+        show_default=False,
+        help="Empty and fill the table of this projection of --app instead, from the runs there are.",
+    ),
+]
+OwnApp = Annotated[
+    str | None,
+    typer.Option(
+        "--app",
+        metavar="APP",
+        show_default=False,
+        help="The app of --projection: module:app, or path.py:app.",
+    ),
+]
 
 
 @projector.callback(invoke_without_command=True)
@@ -66,14 +84,18 @@ def projector_command(
     "rebuild",
     short_help="Make snapshots again from the journals.",
     epilog=examples(
-        "tidewheel projector rebuild", "tidewheel projector rebuild --run order-42 --dry-run --json"
+        "tidewheel projector rebuild",
+        "tidewheel projector rebuild --run order-42 --dry-run --json",
+        "tidewheel projector rebuild --app shop.py:app --projection sales_by_item",
     )
-    + "\n\nExit codes: 0 done, 1 a journal cannot be read, or with --dry-run something would be written,"
+    + "\n\nExit codes: 0 done, 1 a run cannot be read, or with --dry-run a snapshot would be written,"
     " 2 wrong usage, 3 no such run, 4 no store.",
 )
 def rebuild_command(
     *,
     run_id: OneRun = None,
+    projection: OwnProjection = None,
+    app: OwnApp = None,
     dry_run: DryRun = False,
     store: Store = None,
     namespace: Namespace = None,
@@ -83,9 +105,15 @@ def rebuild_command(
 
     Projectors may go on meanwhile. A snapshot that was damaged or deleted is as it was after that.
     """
-    from tidewheel.cli import projecting  # noqa: PLC0415 - imported when it runs
+    from tidewheel.cli import projecting, projecting_again  # noqa: PLC0415 - imported when it runs
     from tidewheel.cli.connecting import Where  # noqa: PLC0415 - as above
 
+    if projection is not None or app is not None:
+        if projection is None or app is None or run_id is not None:
+            raise typer.BadParameter("give --projection and --app together, and without --run")
+        return projecting_again.run(
+            Where(store, None, namespace), app, projection, dry_run=dry_run, as_json=as_json
+        )
     return projecting.run(Where(store, None, namespace), run_id=run_id, dry_run=dry_run, as_json=as_json)
 
 

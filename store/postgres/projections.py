@@ -23,6 +23,7 @@ from tidewheel.store.projections import (
     check_columns,
     conflict_clause,
     create_statement,
+    empty_statement,
     listed,
     read_row,
 )
@@ -52,6 +53,17 @@ class PostgresProjections:
                     check_columns(table, there)
                 else:
                     await connection.execute(create_statement(table).encode())
+
+        await self._lend(work)
+
+    async def empty(self, table: ProjectionTable) -> None:
+        """Delete rows and watermarks; DELETE, since TRUNCATE needs a right that using the table does not."""
+
+        async def work(connection: Connection) -> None:
+            async with connection.transaction():
+                await connection.execute(_SQL["lock"], {"projection": table.projection})
+                await connection.execute(empty_statement(table).encode())
+                await connection.execute(_SQL["forget"], {"projection": table.projection})
 
         await self._lend(work)
 

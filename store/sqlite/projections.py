@@ -12,6 +12,7 @@ from tidewheel.store.projections import (
     check_columns,
     conflict_clause,
     create_statement,
+    empty_statement,
     listed,
     read_row,
 )
@@ -37,6 +38,15 @@ class SqliteProjections:
                 check_columns(table, there)
             else:
                 connection.execute(create_statement(table))
+
+        await self._write(work)
+
+    async def empty(self, table: ProjectionTable) -> None:
+        """Delete rows and watermarks."""
+
+        def work(connection: sqlite3.Connection) -> None:
+            connection.execute(empty_statement(table))
+            connection.execute(_SQL["forget"], (table.projection,))
 
         await self._write(work)
 

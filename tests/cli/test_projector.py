@@ -110,3 +110,50 @@ def test_a_projector_runs_until_it_is_told_to_stop(run: Run, serve: Serve, lived
     assert projector.exit_code() == ExitCode.OK
     assert members == [(1,)]
     assert execute(lived, "SELECT count(*) FROM tidewheel_projectors") == [(0,)]
+
+
+SALES = """
+from dataclasses import dataclass, replace
+
+from tidewheel import App, PublicEvent
+
+app = App("counting")
+
+
+@app.projection
+@dataclass(frozen=True)
+class Ended:
+    workflow: str
+    count: int = 0
+
+    @classmethod
+    def key(cls, event: PublicEvent) -> str | None:
+        return event.workflow if event.event_type == "RunCompleted" else None
+
+    def reduce(self, event: PublicEvent) -> "Ended":
+        return replace(self, count=self.count + 1)
+"""
+
+
+def test_the_table_of_a_projection_is_filled_again(run: Run, lived: Path) -> None:
+    """It need not be there; an unknown projection is told of, as are options that do not go together."""
+    (lived / "ended.py").write_text(SALES, "utf-8")
+    command = ("projector", "rebuild", "--app", "ended.py:app")
+
+    dry = run(*command, "--projection", "Ended", "--dry-run", "--json")
+    done = run(*command, "--projection", "Ended")
+    assert done.returncode == ExitCode.OK, done.stderr
+    execute(lived, "UPDATE ended SET count = 70")
+    again = run(*command, "--projection", "Ended")
+    unknown = run(*command, "--projection", "Begun")
+    alone = run(*command)
+
+    assert (dry.returncode, json.loads(dry.stdout)["runs"]) == (ExitCode.OK, 4)
+    for told in (done, again):
+        assert (told.returncode, told.stdout) == (ExitCode.OK, "projection 'Ended': 4 runs read\n")
+    assert execute(lived, "SELECT workflow, count FROM ended") == [("total", 3)]
+    assert unknown.returncode == ExitCode.NOT_FOUND
+    assert "app 'counting' has no projection 'Begun'" in unknown.stderr
+    assert "it has: Ended" in unknown.stderr
+    assert alone.returncode == ExitCode.INVALID
+    assert "--projection and --app together" in alone.stderr

@@ -25,3 +25,7 @@ INSERT INTO tidewheel_projections (run_key, projection, last_event_seq)
 SELECT run_key, %(projection)s, seq
   FROM unnest(%(run_keys)s::bytea[], %(seqs)s::bigint[]) AS mark(run_key, seq)
 ON CONFLICT (run_key, projection) DO UPDATE SET last_event_seq = excluded.last_event_seq;
+
+-- name: forget
+DELETE FROM tidewheel_projections
+ WHERE projection = %(projection)s;

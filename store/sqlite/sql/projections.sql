@@ -14,3 +14,7 @@ SELECT run.run_key, mark.last_event_seq
 INSERT INTO tidewheel_projections (run_key, projection, last_event_seq)
 VALUES (?, ?, ?)
 ON CONFLICT (run_key, projection) DO UPDATE SET last_event_seq = excluded.last_event_seq;
+
+-- name: forget
+DELETE FROM tidewheel_projections
+ WHERE projection = ?;

@@ -151,3 +151,21 @@ async def test_a_table_is_made_once_and_may_have_more_columns(inside: Inside, pr
         return
     with pytest.raises(InvalidRequest, match="ALTER TABLE order ADD COLUMN extra DOUBLE PRECISION"):
         await prepared.projections.prepare(more)
+
+
+async def test_emptied_it_has_no_rows_and_has_seen_nothing(prepared: Store, run: Run) -> None:
+    """Another projection's watermarks stay."""
+    other = ProjectionTable(
+        projection="other", name="others", columns=TABLE.columns, key_count=TABLE.key_count
+    )
+    await prepared.projections.prepare(other)
+    await prepared.projections.project(TABLE, [run.ref], Adding([("mon", 1)], 3))
+    await prepared.projections.project(other, [run.ref], Adding([("mon", 1)], 3))
+
+    await prepared.projections.empty(TABLE)
+
+    emptied, kept = Adding([("mon", 1)], -1), Adding([("mon", 1)], -1)
+    await prepared.projections.project(TABLE, [run.ref], emptied)
+    await prepared.projections.project(other, [run.ref], kept)
+    assert (emptied.seen, emptied.found) == ({run.ref: -1}, {})
+    assert (kept.seen, len(kept.found)) == ({run.ref: 3}, 1)
