@@ -262,14 +262,15 @@ async def test_a_step_that_may_be_executed_once_fails_with_its_write(
     assert till.attempts == [1]
 
 
+@pytest.mark.parametrize("ends", ["refuses", "cannot say"])
 @pytest.mark.parametrize("inline", [True, False])
 async def test_a_result_waits_for_a_store_that_is_away(
-    house: House, monkeypatch: pytest.MonkeyPatch, inline: bool
+    house: House, monkeypatch: pytest.MonkeyPatch, inline: bool, ends: str
 ) -> None:
-    """It refuses at once, so it takes no time: nothing is executed again, however long it is away."""
+    """It answers at once, so it takes no time: nothing is executed again, however long it is away."""
     till = Till(Retry(max_attempts=1), inline=inline)
     await house.worker(till.app)
-    slow = SlowStore(house, monkeypatch, completes, takes_s=0.001, times=50, ends="refuses")
+    slow = SlowStore(house, monkeypatch, completes, takes_s=0.001, times=50, ends=ends)
     handle = await (await house.client()).start(till.checkout)
 
     assert await handle.result(timeout=20 * MINUTE) == "paid 7"
