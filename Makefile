@@ -186,8 +186,8 @@ lock:  ## pin all dependencies again (requirements/): to develop, to run, to bui
 	@echo "Resolving the dependencies of pyproject.toml"
 	@rm -rf build/lock && "$(PYTHON)" -m venv build/lock
 	@build/lock/bin/python -m pip install --quiet uv==$(UV_VERSION)
-	@$(RESOLVE) pyproject.toml --group dev --upgrade --output-file build/lock/dev.lock
-	@$(RESOLVE) pyproject.toml --constraint build/lock/dev.lock --output-file build/lock/runtime.lock
+	@$(RESOLVE) pyproject.toml --extra otel --group dev --upgrade --output-file build/lock/dev.lock
+	@$(RESOLVE) pyproject.toml --extra otel --constraint build/lock/dev.lock --output-file build/lock/runtime.lock
 	@$(RESOLVE) --group build --constraint build/lock/dev.lock --output-file build/lock/build.lock
 	@for name in dev runtime build; do \
 		{ head -n 1 requirements/$$name.lock; cat build/lock/$$name.lock; } > build/lock/headed.lock && \

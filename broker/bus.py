@@ -17,6 +17,8 @@ from tidewheel.broker.errors import PoisonMessage
 from tidewheel.broker.message import JSON, Message, Publication
 from tidewheel.broker.topology import EVENTS, shard_key
 from tidewheel.journal.public import PublicEvent
+from tidewheel.telemetry.context import CLOUDEVENTS, TraceContext
+from tidewheel.telemetry.context import headers_of as trace_headers
 
 #: CloudEvents has no place for it in its own attributes; an extension is in small letters.
 _IDEMPOTENCY_KEY: Final = "ce-idempotencykey"
@@ -48,8 +50,10 @@ _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(EventBody).decode
 
 
-def publication_of_event(event: PublicEvent, namespace: str) -> Publication:
-    """Address *event* to whoever has bound a queue for its topic."""
+def publication_of_event(
+    event: PublicEvent, namespace: str, trace: TraceContext | None = None
+) -> Publication:
+    """Address *event* to whoever has bound a queue for its topic; *trace* is where it happened, if known."""
     event_id = event.id
     headers = headers_of(
         id=event_id,
@@ -59,6 +63,8 @@ def publication_of_event(event: PublicEvent, namespace: str) -> Publication:
         time=event.emitted_at,
     )
     headers[_IDEMPOTENCY_KEY] = event.idempotency_key
+    if trace is not None:
+        headers |= trace_headers(trace, CLOUDEVENTS)
     message = Message(body=_encode(_body_of(event)), message_id=event_id, headers=headers, content_type=JSON)
     return Publication(
         message=message,

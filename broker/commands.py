@@ -17,6 +17,7 @@ from tidewheel.broker.errors import PoisonMessage
 from tidewheel.broker.message import Message, Publication
 from tidewheel.broker.topology import COMMANDS
 from tidewheel.journal.run_request import RunRequest
+from tidewheel.telemetry.context import TraceContext, headers_of
 
 DEFAULT_NAMESPACE: Final = "default"
 
@@ -82,9 +83,13 @@ _decode: Final[dict[type[Command], Callable[[bytes], Command]]] = {
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-def publication_of_command(command: Command, message_id: str) -> Publication:
-    """Address *command* to the workers of all namespaces."""
-    message = Message(body=_encode(command), message_id=message_id)
+def publication_of_command(
+    command: Command, message_id: str, trace: TraceContext | None = None
+) -> Publication:
+    """Address *command* to the workers of all namespaces; *trace* is where it is given, if that is known."""
+    message = Message(
+        body=_encode(command), message_id=message_id, headers={} if trace is None else headers_of(trace)
+    )
     return Publication(message=message, exchange=COMMANDS, routing_key=_KEYS[type(command)])
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote, urlsplit
 
 from tidewheel.journal.errors import InvalidRequest
+from tidewheel.telemetry import switch
 
 if TYPE_CHECKING:
     from tidewheel.broker.memory import MemoryBroker
@@ -29,8 +30,12 @@ def open_broker(url: str, *, store_url: str) -> Broker:
     """Return the broker at *url*; ``embedded://`` alone is a file beside the one of *store_url*.
 
     Nothing is connected yet: a broker that cannot be reached says so at its first use. Raises
-    ``InvalidRequest`` for a URL that can never work.
+    ``InvalidRequest`` for a URL that can never work. Where telemetry is on, it tells what it carries.
     """
+    return _told_of(_opened(url, store_url), url)
+
+
+def _opened(url: str, store_url: str) -> Broker:
     scheme, separator, rest = url.partition("://")
     if not separator or not scheme:
         raise InvalidRequest(f"{_shown(url)!r} is no broker URL; try embedded:// or memory://")
@@ -44,7 +49,7 @@ def open_broker(url: str, *, store_url: str) -> Broker:
     if scheme in _RABBITMQ:
         return _rabbitmq(url)
     if scheme == "pyamqp":
-        return open_kombu_broker(f"amqp://{rest}", store_url=store_url)
+        return _kombu_rabbitmq(f"amqp://{rest}")
     return _foreign(url, scheme)
 
 
@@ -52,10 +57,25 @@ def open_kombu_broker(url: str, *, store_url: str) -> Broker:
     """Return the broker at *url* as ``open_broker`` does, but RabbitMQ too through kombu."""
     if url.partition("://")[0].lower() not in _RABBITMQ:
         return open_broker(url, store_url=store_url)
+    return _told_of(_kombu_rabbitmq(url), url)
+
+
+def _kombu_rabbitmq(url: str) -> Broker:
+    """Return the RabbitMQ broker at *url*, through kombu."""
     from tidewheel.broker.kombu_bridge import KombuBroker  # noqa: PLC0415 - kombu takes long to import
     from tidewheel.broker.kombu_rabbitmq import rabbitmq  # noqa: PLC0415 - as above
 
     return KombuBroker(rabbitmq(url))
+
+
+def _told_of(broker: Broker, url: str) -> Broker:
+    """Return *broker*, telling what it carries where telemetry is on."""
+    if switch.active is None:
+        return broker
+    from tidewheel.broker.watched import watched  # noqa: PLC0415 - OpenTelemetry, which is off for most
+
+    scheme = url.partition("://")[0].lower()
+    return watched(broker, "rabbitmq" if scheme in _RABBITMQ | {"pyamqp"} else scheme)
 
 
 def _memory() -> MemoryBroker:

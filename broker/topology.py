@@ -116,6 +116,16 @@ def is_for_a_client(address: str) -> bool:
     return reply_queue("") in address
 
 
+def destination(queue: str, exchange: str = "") -> str:
+    """Where a message goes, as figures tell it: its exchange or queue; those of processes are as one."""
+    if exchange:
+        return exchange
+    for own in (sticky_queue(""), reply_queue("")):
+        if queue.startswith(own):
+            return own.rstrip(".")
+    return queue
+
+
 def work_topology(namespace: str, queues: Iterable[str]) -> Topology:
     """The work queues of a namespace, each with its dead letters and its queue of runs to be tried alone."""
     names = [work_queue(namespace, queue) for queue in queues]

@@ -15,6 +15,7 @@ import msgspec
 from tidewheel.broker.errors import PoisonMessage
 from tidewheel.broker.message import Message, Publication
 from tidewheel.broker.topology import work_queue
+from tidewheel.telemetry.context import TraceContext, headers_of
 
 #: Stands where a message has no JSON of somebody else's.
 NOTHING: Final = msgspec.Raw(b"")
@@ -63,14 +64,16 @@ _encode = msgspec.json.Encoder().encode
 _decode: Callable[[bytes], Item] = msgspec.json.Decoder(Item).decode
 
 
-def message_of(item: Item) -> Message:
-    """Put *item* into a message of its own."""
-    return Message(body=_encode(item), message_id=urandom(16).hex())
+def message_of(item: Item, trace: TraceContext | None = None) -> Message:
+    """Put *item* into a message of its own; *trace* is where it is sent, if that is known."""
+    if trace is None:
+        return Message(body=_encode(item), message_id=urandom(16).hex())
+    return Message(body=_encode(item), message_id=urandom(16).hex(), headers=headers_of(trace))
 
 
-def to_queue(item: Item, queue: str) -> Publication:
+def to_queue(item: Item, queue: str, trace: TraceContext | None = None) -> Publication:
     """Address *item* to the queue of exactly this name."""
-    return Publication(message=message_of(item), routing_key=queue)
+    return Publication(message=message_of(item, trace), routing_key=queue)
 
 
 def to_client(item: RunsEnded, queue: str) -> Publication:
@@ -81,9 +84,9 @@ def to_client(item: RunsEnded, queue: str) -> Publication:
     return Publication(message=message_of(item), routing_key=queue, lasting=False)
 
 
-def to_workers(item: WorkItem, queue: str) -> Publication:
+def to_workers(item: WorkItem, queue: str, trace: TraceContext | None = None) -> Publication:
     """Address *item* to the workers that serve *queue*."""
-    return to_queue(item, work_queue(item.namespace, queue))
+    return to_queue(item, work_queue(item.namespace, queue), trace)
 
 
 def read_item(message: Message) -> Item:

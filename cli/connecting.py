@@ -18,6 +18,7 @@ from tidewheel.broker.opening import open_broker
 from tidewheel.broker.protocol import Broker
 from tidewheel.cli.exit_codes import ExitCode
 from tidewheel.cli.failure import Failure
+from tidewheel.sdk import telling
 from tidewheel.sdk.client import Client
 from tidewheel.sdk.connection import Connection
 from tidewheel.sdk.limits import Limits
@@ -27,6 +28,7 @@ from tidewheel.sdk.store_settings import PostgresSettings
 from tidewheel.store.opening import open_store
 from tidewheel.store.protocol import Store
 from tidewheel.store.urls import SqliteUrl, parse_url
+from tidewheel.telemetry import switch
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,8 @@ async def linked(where: Where, *, create: bool = False) -> AsyncIterator[Link]:
     settings = where.settings()
     limits = Limits.from_environment()
     async with contextlib.AsyncExitStack() as opened:
+        if switch.active is None and telling.turn_on("tidewheel-client"):
+            opened.callback(switch.turn_off)
         store = await opened_store(settings, create=create)
         opened.push_async_callback(store.close)
         broker = open_broker(settings.broker, store_url=settings.store)

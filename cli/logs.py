@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import Any, Final, TextIO
 
 from tidewheel.cli import output
+from tidewheel.cli.log_fields import fields_of
 
 #: Libraries that talk too much below this level.
 _CHATTY: Final = ("kombu", "amqp", "alembic", "sqlalchemy", "asyncio")
@@ -40,7 +41,7 @@ class LineFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """A JSON object on one line; what a record says in ``fields`` becomes keys of it."""
+    """A JSON object on one line; what a record says in ``fields``, or is about, becomes keys of it."""
 
     def __init__(self, process: str | None = None) -> None:
         super().__init__()
@@ -55,7 +56,7 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
             **self._of,
-            **getattr(record, "fields", {}),
+            **fields_of(record),
         }
         if record.exc_info:
             said["exception"] = "".join(traceback.format_exception(*record.exc_info))

@@ -108,7 +108,10 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag=True, tag_
 
 
 class ExecutionStarted(_Event, frozen=True, kw_only=True):
-    """A run, or its next segment after continue-as-new, begins with this input."""
+    """A run, or its next segment after continue-as-new, begins with this input.
+
+    ``traceparent`` and ``tracestate`` are the trace that it was started in, if whoever did so has traces.
+    """
 
     category: ClassVar[Category] = Category.LIFECYCLE
     component_digest: str = ""
@@ -121,6 +124,8 @@ class ExecutionStarted(_Event, frozen=True, kw_only=True):
     admission: Admission = "now"
     run_id: str | UnsetType = UNSET
     state: dict[str, Json] | UnsetType = UNSET
+    traceparent: str | UnsetType = UNSET
+    tracestate: str | UnsetType = UNSET
 
 
 class ExecutionCompleted(_Event, frozen=True, kw_only=True):

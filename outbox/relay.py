@@ -29,12 +29,13 @@ from tidewheel.broker.message import Publication, address
 from tidewheel.broker.protocol import Broker, Untaken
 from tidewheel.broker.topology import bus_topology
 from tidewheel.journal.errors import InvalidRequest, TidewheelError
+from tidewheel.outbox import watching
 from tidewheel.outbox.backoff import pause_s
 from tidewheel.outbox.config import RelayConfig
 from tidewheel.outbox.lane import Lane
 from tidewheel.store.errors import Unreadable
 from tidewheel.store.outbox import OwedRow, Place, Trouble
-from tidewheel.store.owed_events import events_of
+from tidewheel.store.owed_events import told_of
 from tidewheel.store.protocol import Store
 from tidewheel.workers.alarms import Alarms
 
@@ -100,6 +101,7 @@ class Relay:
         self.away: str | None = None
         self._times_away = 0
         self._notice_at = 0.0
+        watching.observe(self)
 
     async def start(self) -> None:
         """Begin to publish."""
@@ -198,13 +200,13 @@ class Relay:
             size += row.size
         if not asked:
             return
-        found = await events_of(self._outbox, [(lane.owed, row) for lane, row in asked])
-        for (lane, _), events in zip(asked, found, strict=True):
-            if isinstance(events, Unreadable):
-                lane.fail(str(events), is_hopeless=True)
+        found = await told_of(self._outbox, [(lane.owed, row) for lane, row in asked])
+        for (lane, _), told in zip(asked, found, strict=True):
+            if isinstance(told, Unreadable):
+                lane.fail(str(told), is_hopeless=True)
             else:
                 namespace = lane.owed.run.namespace
-                lane.take_in([publication_of_event(event, namespace) for event in events])
+                lane.take_in([publication_of_event(event, namespace, told.trace) for event in told.events])
 
     async def _offer_wave(self) -> None:
         """Offer the next event of each run, and note what became of it."""
@@ -274,11 +276,10 @@ class Relay:
         troubles = [self._trouble_of(lane) for lane in lanes]
         await self._outbox.failed(troubles)
         for lane, trouble in zip(lanes, troubles, strict=True):
-            run_id = lane.owed.run.run_id
             if trouble.retry_after is not None:
                 logger.warning(
                     "events of run %s are tried again in %.1f s: %s",
-                    run_id,
+                    lane.owed.run,
                     trouble.retry_after.total_seconds(),
                     trouble.error,
                 )

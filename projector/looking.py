@@ -124,6 +124,6 @@ class Looker:
             except (StoreUnavailable, CommitUnknown):
                 raise
             except Exception as problem:  # noqa: BLE001 - an unreadable journal is that run's alone
-                logger.warning("run %s stays behind: %s", run.run_id, problem)
+                logger.warning("run %s stays behind: %s", run, problem)
             else:
                 self.healed += 1

@@ -126,7 +126,7 @@ class Pipeline:
                     await self._project_safely({run: arrivals})
                 return
             ((run, arrivals),) = by_run.items()
-            logger.exception("the events of run %s cannot be projected", run.run_id)
+            logger.exception("the events of run %s cannot be projected", run)
             self._room.seat(run, ())
             for arrival in arrivals:
                 self.buried += 1
@@ -162,7 +162,7 @@ class Pipeline:
                 taken.discard(seq)
                 await self._inbox.acknowledge(arrival.delivery)
             elif seq in broken:
-                logger.warning("event %d of run %s is buried: %s", seq, run.run_id, broken[seq])
+                logger.warning("event %d of run %s is buried: %s", seq, run, broken[seq])
                 self.buried += 1
                 await self._inbox.bury(arrival.delivery, f"cannot be projected: {broken[seq]}")
             else:
@@ -185,10 +185,10 @@ class Pipeline:
                 await self._tell_of_gap(run)
             seqs = [await sink.heal(run) for sink in self._sinks]
         except (StoreUnavailable, CommitUnknown) as problem:
-            logger.warning("run %s is read from its journal later: %s", run.run_id, problem)
+            logger.warning("run %s is read from its journal later: %s", run, problem)
             return  # it still waits, and is overdue
         except Exception as problem:
-            logger.exception("run %s stays stale: its journal cannot be projected", run.run_id)
+            logger.exception("run %s stays stale: its journal cannot be projected", run)
             self._give_up(run, problem)
             seqs = [None]
         seen = min((seq for seq in seqs if seq is not None), default=None)
@@ -220,7 +220,7 @@ class Pipeline:
             self._given_up.clear()
         self._given_up[run] = _now() + GIVEN_UP_S
         if isinstance(problem, TidewheelError):
-            logger.warning("run %s: %s", run.run_id, problem)
+            logger.warning("run %s: %s", run, problem)
 
     def _is_given_up(self, run: RunRef) -> bool:
         until = self._given_up.get(run)

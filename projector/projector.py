@@ -16,6 +16,7 @@ from tidewheel.broker.errors import BrokerUnavailable
 from tidewheel.broker.protocol import Broker
 from tidewheel.broker.topology import SHARDS, projector_queue, projector_topology
 from tidewheel.journal.errors import TidewheelError
+from tidewheel.projector import telling
 from tidewheel.projector.alerts import Alarm, RaiseAlert, on_the_bus
 from tidewheel.projector.arrivals import Arrival
 from tidewheel.projector.config import ProjectorConfig
@@ -97,6 +98,7 @@ class Projector:
         self._consumers: dict[int, ShardConsumer] = {}
         self._attended_at: float | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        telling.observe(self)
 
     @property
     def shards(self) -> frozenset[int]:
@@ -185,7 +187,8 @@ class Projector:
         """Project *arrivals*, however long the store is away: they stay in hand meanwhile."""
         while True:
             try:
-                await self.pipeline.project(arrivals)
+                with telling.projecting(arrivals):
+                    await self.pipeline.project(arrivals)
                 arrivals = ()
                 if self.pipeline.is_waiting:
                     await self.pipeline.look_again()

@@ -30,6 +30,7 @@ from tidewheel.sdk.on_demand import OnDemand
 from tidewheel.sdk.settings import ConnectionSettings
 from tidewheel.sdk.starting import start_of
 from tidewheel.sdk.store_settings import PostgresSettings
+from tidewheel.sdk.telling import turn_on
 from tidewheel.store.append import Append, Await
 from tidewheel.store.opening import open_store
 from tidewheel.store.protocol import RunFilter, Store
@@ -69,6 +70,7 @@ class Client:
         store, and a broker that is away only makes them slower. *token_bytes* gives chance, *clock* the time
         until the store has told it; *broker_opener* opens the broker's URL.
         """
+        turn_on("tidewheel-client")
         settings = ConnectionSettings.from_environment(
             store=store if isinstance(store, str) else None,
             broker=broker if isinstance(broker, str) else None,

@@ -23,6 +23,7 @@ from tidewheel.broker.protocol import Broker, Untaken
 from tidewheel.broker.taking import check_taken
 from tidewheel.broker.topology import commands_topology, is_for_a_client, work_topology
 from tidewheel.journal.errors import InvalidRequest, TidewheelError
+from tidewheel.sdk import telling
 from tidewheel.sdk.hinting import publications
 from tidewheel.sdk.limits import Limits
 from tidewheel.sdk.on_demand import OnDemand
@@ -32,6 +33,8 @@ from tidewheel.store.errors import CommitUnknown, StoreUnavailable
 from tidewheel.store.gathering import Gathering
 from tidewheel.store.protocol import Store
 from tidewheel.store.records import RunRef
+from tidewheel.telemetry import switch
+from tidewheel.telemetry.context import TraceContext
 
 logger = logging.getLogger("tidewheel.client")
 
@@ -163,6 +166,11 @@ class Connection:
     async def append(self, request: Append) -> Appended:
         """Commit *request*, then wake whom it concerns; say what became of it."""
         self.check_usable()
+        if switch.active is not None:
+            return await telling.asked(switch.active, request, self._append)
+        return await self._append(request)
+
+    async def _append(self, request: Append) -> Appended:
         answer = await append_for_sure(await self.store(), request)
         if answer.hints or answer.ended:
             await self._hint(answer)
@@ -171,7 +179,13 @@ class Connection:
     async def command(self, command: Command) -> None:
         """Return when the broker has taken *command*; else raise ``BrokerUnavailable``."""
         self.check_usable()
-        await self._commands.answer(publication_of_command(command, self.token()))
+        if switch.active is not None:
+            await telling.commanded(switch.active, command, self._command)
+        else:
+            await self._command(command)
+
+    async def _command(self, command: Command, trace: TraceContext | None = None) -> None:
+        await self._commands.answer(publication_of_command(command, self.token(), trace))
 
     async def _publish_commands(self, commands: Sequence[Publication]) -> Sequence[TidewheelError | None]:
         """Publish commands that were given together, and say of each why it was not taken.

@@ -42,12 +42,20 @@ class CurrentTask:
         """Say that the step is alive; *details* reach the next attempt if this one is lost."""
         self._beat(details)
 
+    def log_fields(self) -> dict[str, Any]:
+        """What a log record that is written in the step says in fields of its own."""
+        _, _, step = self.idempotency_key.partition(":")
+        return {"run_id": self.run_id, "step": step, "attempt": self.attempt}
+
 
 class Executed(Protocol):
     """What is being executed, and can say what its body may know of it: most bodies never ask."""
 
     def current_task(self) -> CurrentTask:
         """Return the step, the same object each time."""
+
+    def log_fields(self) -> dict[str, Any]:
+        """Return what a log record that is written in the step says in fields of its own."""
 
 
 _current: ContextVar[CurrentTask | Executed] = ContextVar("tidewheel_current_task")
@@ -61,6 +69,12 @@ def current_task() -> CurrentTask:
         message = "current_task() works inside a task only; workflow code has ctx.run_id"
         raise InvalidRequest(message) from None
     return found if isinstance(found, CurrentTask) else found.current_task()
+
+
+def log_fields() -> dict[str, Any]:
+    """Return what a log record that is written here says of the step this code executes, if there is one."""
+    found = _current.get(None)
+    return {} if found is None else found.log_fields()
 
 
 def enter_task(task: CurrentTask | Executed) -> None:

@@ -106,7 +106,7 @@ class Ending:
             self._failed_looks += 1
             if self._failed_looks >= FAILED_LOOKS_MAX:
                 raise
-            logger.warning("run %s cannot be looked at, will try again: %s", self._run.run_id, problem)
+            logger.warning("run %s cannot be looked at, will try again: %s", self._run, problem)
             return None
         self._failed_looks = 0
         return found
@@ -134,7 +134,7 @@ class Ending:
         if record.parked is not None and (before is None or before.parked != record.parked):
             logger.warning(
                 "run %s is parked (%s: %s); still waiting for its result",
-                self._run.run_id,
+                self._run,
                 record.parked,
                 record.parked_reason,
             )
@@ -144,7 +144,7 @@ class Ending:
         """The run is not there: a command for it may be on its way."""
         if not self._is_published:
             raise not_found(self._run)
-        logger.info("run %s is not there yet: no worker has followed the command for it", self._run.run_id)
+        logger.info("run %s is not there yet: no worker has followed the command for it", self._run)
 
     async def _read(self, last_seq: int) -> ev.Event:
         """Return the event that ended the run: nothing follows it."""

@@ -38,12 +38,12 @@ def publication_of(hint: Hint) -> Publication:
     namespace, run_id = hint.run
     if hint.path is None and hint.alone:
         item = RunHint(namespace=namespace, run_id=run_id, alone=True)
-        return to_queue(item, alone_queue(work_queue(namespace, hint.queue)))
+        return to_queue(item, alone_queue(work_queue(namespace, hint.queue)), hint.trace)
     if hint.path is None:
         sketch = NOTHING if hint.sketch is None else msgspec.Raw(hint.sketch)
-        return to_workers(RunHint(namespace=namespace, run_id=run_id, sketch=sketch), hint.queue)
+        return to_workers(RunHint(namespace=namespace, run_id=run_id, sketch=sketch), hint.queue, hint.trace)
     task = TaskHint(namespace=namespace, run_id=run_id, path=hint.path, attempt=hint.attempt)
-    return to_workers(task, hint.queue)
+    return to_workers(task, hint.queue, hint.trace)
 
 
 def publications(answers: Iterable[Appended], *, own_queue: str | None = None) -> list[Publication]:

@@ -122,6 +122,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return bool(_found(key, os.environ if environ is None else environ)[1])
 
 
+def variables_of_others(prefix: str) -> dict[str, str]:
+    """Return those variables of the process that begin with *prefix*, which others than us give a meaning."""
+    return {name: text for name, text in os.environ.items() if name.startswith(prefix)}
+
+
 @functools.cache
 def fields_of(cls: type[Settings]) -> tuple[Field, ...]:
     """Return the settings of *cls*, in the order they are written."""

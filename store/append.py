@@ -16,6 +16,7 @@ import msgspec
 from tidewheel.journal.events import Admission, Entry, Error, Event, Result
 from tidewheel.store.admission import Refused
 from tidewheel.store.records import ParkedAs, RunRef
+from tidewheel.telemetry.context import TraceContext
 
 
 class Started(msgspec.Struct, frozen=True, kw_only=True):
@@ -189,7 +190,7 @@ class Append(msgspec.Struct, frozen=True, kw_only=True):
     """One run's part of a transaction: written together, or not at all.
 
     A *start* with *moves* is a run that somebody has activated before it was there: they are written if it
-    is not there yet, and are stale if it is.
+    is not there yet, and are stale if it is. *trace* is where it is made in a trace, if traces are kept.
     """
 
     run: RunRef
@@ -197,6 +198,7 @@ class Append(msgspec.Struct, frozen=True, kw_only=True):
     facts: tuple[Fact, ...] = ()
     moves: Moves | None = None
     mark: Mark | None = None
+    trace: TraceContext | None = None
 
 
 class Verdict(enum.Enum):
@@ -240,6 +242,7 @@ class Hint(msgspec.Struct, kw_only=True):
     alone: bool = False
     sketch: bytes | None = None
     times: int = 0
+    trace: TraceContext | None = None
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,6 +22,8 @@ import datetime as dt
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from msgspec import UNSET
+
 from tidewheel.journal import events as ev
 from tidewheel.journal.jsonform import canonical
 from tidewheel.store.admission import FREE, Granted, Refused, decide
@@ -48,6 +50,7 @@ from tidewheel.store.facts import write_fact
 from tidewheel.store.page import HINT_GRACE, Page
 from tidewheel.store.records import WAITING, RunRecord, RunRef, StepRecord
 from tidewheel.store.rows import Rows
+from tidewheel.telemetry.context import TraceContext
 
 #: Clients that can wait for one run by being told; further ones have to look.
 REPLY_TO_MAX = 100
@@ -66,6 +69,8 @@ class Ledger:
         #: The pages that the current append has opened.
         self._touched: list[Page] = []
         self._answer = Appended(run=RunRef("", ""), now=now)
+        #: Where in a trace the current append is made.
+        self._trace: TraceContext | None = None
 
     def go_on(self, now: dt.datetime) -> None:
         """The next appends happen *now*; the runs are as this ledger left them."""
@@ -76,6 +81,7 @@ class Ledger:
     def append(self, request: Append) -> Appended:
         """Do what *request* asks, as far as it may be done, and say what became of it."""
         self._answer = Appended(run=request.run, now=self._now)
+        self._trace = request.trace
         if request.start is not None:
             self._start(request.run, request.start, request)
             self._flush()
@@ -115,8 +121,11 @@ class Ledger:
     def _flush(self) -> None:
         """Put all rows back: the next append of the transaction may ask for them."""
         for page in self._touched:
-            page.flush()
+            page.flush(self._trace)
         self._touched = []
+        if self._trace is not None:
+            for hint in self._answer.hints:
+                hint.trace = self._trace
 
     # Starting
 
@@ -190,6 +199,7 @@ class Ledger:
         )
         page = self._pages[run.key] = Page(self._rows, run, self._now)
         self._touched.append(page)
+        trace = self._trace
         page.write(
             ev.ExecutionStarted(
                 component_digest=start.digest,
@@ -201,6 +211,8 @@ class Ledger:
                 now=start.now or self._now,
                 admission=admission,
                 run_id=ref.run_id,
+                traceparent=UNSET if trace is None else trace.traceparent,
+                tracestate=UNSET if trace is None else trace.tracestate or UNSET,
             )
         )
         if not is_active:

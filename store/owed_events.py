@@ -7,31 +7,45 @@ be read concerns its own run alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from tidewheel.journal import events as ev
 from tidewheel.journal.public import PublicEvent
 from tidewheel.store.errors import Unreadable
 from tidewheel.store.outbox import Outbox, Owed, OwedRow, Place, StoredPassage
 from tidewheel.store.passages import entries_of
-from tidewheel.store.publishing import public_events
+from tidewheel.store.publishing import events_after, read_context
+from tidewheel.telemetry.context import TraceContext
+
+
+class Told(NamedTuple):
+    """What a row publishes, and where in a trace it was written, if that is known."""
+
+    events: list[PublicEvent]
+    trace: TraceContext | None = None
 
 
 async def events_of(
     outbox: Outbox, asked: Sequence[tuple[Owed, OwedRow]]
 ) -> list[list[PublicEvent] | Unreadable]:
     """Return what each row publishes, or why that cannot be said."""
+    return [one if isinstance(one, Unreadable) else one.events for one in await told_of(outbox, asked)]
+
+
+async def told_of(outbox: Outbox, asked: Sequence[tuple[Owed, OwedRow]]) -> list[Told | Unreadable]:
+    """Return the same with its place in a trace."""
     stored = await outbox.passages([owed.place(row) for owed, row in asked])
     read = [_entries(owed, row, passage) for (owed, row), passage in zip(asked, stored, strict=True)]
     inputs = await _inputs(outbox, asked, read)
-    found: list[list[PublicEvent] | Unreadable] = []
+    found: list[Told | Unreadable] = []
     for (owed, _), entries, passage in zip(asked, read, stored, strict=True):
         if isinstance(entries, Unreadable):
             found.append(entries)
         elif passage is None or passage.public is None:
-            found.append([])
+            found.append(Told([]))
         else:
-            given = inputs.get(owed.run_key)
-            found.append(public_events(owed.run, owed.workflow, passage.public, entries, given))
+            given, before = inputs.get(owed.run_key), read_context(passage.public)
+            found.append(Told(events_after(owed.run, owed.workflow, before, entries, given), before.trace))
     return found
 
 

@@ -20,6 +20,7 @@ from tidewheel.store.publishing import RUN_EVENTS, Publisher
 from tidewheel.store.records import Passage, RunRecord, StepRecord, TimerRecord
 from tidewheel.store.rows import Rows
 from tidewheel.store.waiting import backoff
+from tidewheel.telemetry.context import TraceContext
 
 #: Whoever commits a timer or a retry that is due this soon arms it in memory; the keeper waits a little.
 NEAR = dt.timedelta(seconds=30)
@@ -152,8 +153,8 @@ class Page:
 
     # In the end
 
-    def flush(self) -> None:
-        """Put everything back."""
+    def flush(self, trace: TraceContext | None = None) -> None:
+        """Put everything back; *trace* is where in a trace the events were written."""
         run, rows, events = self.run, self.rows, self._events
         run.updated_at = self.now
         if self._steps:
@@ -161,7 +162,8 @@ class Page:
         rows.put_run(run)
         if events:
             seq = run.last_seq
-            passage = Passage(seq - len(events) + 1, seq, self.now, encode(events), self.publisher.context())
+            context = self.publisher.context(trace)
+            passage = Passage(seq - len(events) + 1, seq, self.now, encode(events), context)
             rows.add_passage(run.key, passage)
             # Or every later append of the transaction would write them again.
             self._events = []

@@ -8,7 +8,7 @@ from there, and gets the very events that the fold over the whole journal gives;
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -29,6 +29,7 @@ from tidewheel.journal.public import (
 )
 from tidewheel.store.records import RunRecord, RunRef, StepRecord
 from tidewheel.store.rows import Rows
+from tidewheel.telemetry.context import TraceContext
 
 
 class ContextStep(msgspec.Struct, array_like=True, frozen=True):
@@ -48,7 +49,8 @@ class Context(msgspec.Struct, array_like=True, frozen=True):
     """A run before a passage: its latest public event, its version, the id of ``RunStarted``.
 
     ``steps`` are those of its open steps that the passage speaks of, ``used`` the ids among those of the
-    steps that it schedules which were used before, with their logical attempts.
+    steps that it schedules which were used before, with their logical attempts. ``trace`` is where in a trace
+    the passage was written, if that is known.
     """
 
     prev_seq: int | None
@@ -56,17 +58,25 @@ class Context(msgspec.Struct, array_like=True, frozen=True):
     started_id: str | None
     steps: list[ContextStep]
     used: list[tuple[str, int]]
+    trace: TraceContext | None = None
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Context).decode
+#: Reads what was stored with a passage.
+read_context: Final[Callable[[bytes], Context]] = msgspec.json.Decoder(Context).decode
 
 
 def public_events(
     run: RunRef, workflow: str, context: bytes, entries: Iterable[ev.Entry], given: ev.Json = None
 ) -> list[PublicEvent]:
     """Return what the *entries* of a passage publish; *given* is the run's input, if it is admitted here."""
-    before = _decode(context)
+    return events_after(run, workflow, read_context(context), entries, given)
+
+
+def events_after(
+    run: RunRef, workflow: str, before: Context, entries: Iterable[ev.Entry], given: ev.Json = None
+) -> list[PublicEvent]:
+    """Return the same for a context that was read."""
     fold = PublicFold(
         run_id=run.run_id,
         namespace=run.namespace,
@@ -129,11 +139,13 @@ class Publisher:
         self._used.clear()
         self._run_keys = None
 
-    def context(self) -> bytes | None:
+    def context(self, trace: TraceContext | None = None) -> bytes | None:
         """Return what is stored with the events since ``begin``; None if they publish nothing."""
         prev_seq, version, started_id = self._before
         if self.run.prev_seq == prev_seq:
             return None
+        if trace is not None:
+            return _encode((prev_seq, version, started_id, self._steps, self._used, trace))
         return _encode((prev_seq, version, started_id, self._steps, self._used))
 
     def publishes(self, seq: int) -> None:

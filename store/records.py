@@ -39,6 +39,13 @@ class RunRef(NamedTuple):
         run, _, path = self.run_id.partition(":")
         return PromiseId(run, path)
 
+    def __str__(self) -> str:
+        return self.run_id
+
+    def log_fields(self) -> dict[str, str]:
+        """What a log record that speaks of the run says in fields of its own."""
+        return {"run_id": self.run_id, "namespace": self.namespace}
+
 
 class InlineStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A step that is in its run's row, instead of one of its own: the run's owner executes it.

@@ -16,6 +16,8 @@ from tidewheel.broker.alerts import Alert, publication_of_alert
 from tidewheel.broker.protocol import Broker
 from tidewheel.broker.topology import bus_topology
 from tidewheel.journal.errors import TidewheelError
+from tidewheel.telemetry import switch
+from tidewheel.workers import telling
 
 logger = logging.getLogger("tidewheel.alerts")
 
@@ -39,8 +41,14 @@ class Alarms:
     def raise_alert(self, alert: Alert) -> None:
         """Tell people of *alert*: at once in the log, soon on the bus."""
         self.raised[alert.alert] += 1
+        if switch.active is not None:
+            telling.alerted(switch.active, alert)
         level, severity = _LEVELS[alert.severity], alert.severity
-        logger.log(level, "%s (%s): %s. %s", alert.alert, severity, alert.summary, alert.action)
+        fields = {"alert": alert.alert, "severity": severity, "namespace": alert.namespace}
+        if alert.run_id is not None:
+            fields["run_id"] = alert.run_id
+        what = (alert.alert, severity, alert.summary, alert.action)
+        logger.log(level, "%s (%s): %s. %s", *what, extra={"fields": fields})
         self._kept.append(alert)
         if self._offering is None or self._offering.done():
             self._offering = asyncio.create_task(self._offer(), name="tidewheel-alerts")

@@ -28,6 +28,10 @@ from tidewheel.sdk.definitions import TaskDefinition
 from tidewheel.sdk.failures import error_of
 from tidewheel.sdk.limits import Limits
 from tidewheel.store.records import RunRef
+from tidewheel.telemetry import switch
+from tidewheel.telemetry.context import TraceContext
+from tidewheel.telemetry.runs import Cause
+from tidewheel.workers import telling
 from tidewheel.workers.lanes import is_async
 from tidewheel.workers.outcomes import timed_out
 
@@ -97,12 +101,28 @@ class Attempt(msgspec.Struct, kw_only=True):
     loop: asyncio.AbstractEventLoop | None = None
     pulse: Pulse | None = None
     connection: Any = None
+    #: Where in a trace it was asked for, the message it came by, and its span, if telemetry is on.
+    trace: TraceContext | None = None
+    cause: Cause | None = None
+    span: Any = None
     _seen: CurrentTask | None = None
 
     @property
     def idempotency_key(self) -> str:
         """The same for every attempt of the step."""
         return str(PromiseId(self.run.promise.run, self.event.promise_id))
+
+    def __str__(self) -> str:
+        return f"attempt {self.number} of {self.event.function_name}"
+
+    def log_fields(self) -> dict[str, Any]:
+        """What a log record that speaks of the attempt, or is written in it, says in fields of its own."""
+        return {
+            **self.run.log_fields(),
+            "task": self.event.function_name,
+            "step": self.event.promise_id,
+            "attempt": self.number,
+        }
 
     def waits_too_long(self) -> bool:
         """Tell whether the step should have been started before now."""
@@ -188,6 +208,8 @@ async def body_of(attempt: Attempt) -> Any:
     """Execute *attempt* here on the loop, without limits, and return its value."""
     attempt.has_begun = True
     enter_task(attempt)
+    if switch.active is not None:
+        telling.begin_attempt(switch.active, attempt)
     try:
         if attempt.call is not None:
             value = attempt.call()
@@ -208,6 +230,8 @@ async def _in_thread(attempt: Attempt, threads: Threads) -> Any:
         assert attempt.definition is not None
         call = bound_call(attempt.definition, attempt.event.input)
     enter_task(attempt)
+    if switch.active is not None:
+        telling.begin_attempt(switch.active, attempt)
     try:
         return await _value_of(call, threads)
     except (SystemExit, KeyboardInterrupt) as problem:

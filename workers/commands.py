@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from tidewheel.broker.commands import CancelCommand, Command, SignalCommand, StartCommand, read_command
 from tidewheel.broker.errors import BrokerUnavailable, PoisonMessage, Unroutable
@@ -36,6 +37,8 @@ from tidewheel.sdk.starting import DEFAULT_QUEUE
 from tidewheel.store.append import Append, Appended, Await, Cancelled, Fact, Signalled, Start, Verdict
 from tidewheel.store.errors import CommitUnknown, StoreUnavailable
 from tidewheel.store.records import RunRef
+from tidewheel.telemetry import switch
+from tidewheel.workers import telling
 from tidewheel.workers.opening import Opening
 from tidewheel.workers.services import Services
 from tidewheel.workers.session import PAUSE_MAX_S, Session
@@ -115,6 +118,8 @@ class Commands:
         try:
             command = read_command(delivery.message.body, delivery.routing_key)
             append = self._append_of(command, delivery)
+            if switch.active is not None:
+                append = replace(append, trace=telling.delivered(switch.active, append.run, delivery))
         except (PoisonMessage, InvalidRequest) as problem:
             await self._bury(delivery, str(problem))
             return

@@ -81,11 +81,12 @@ class DeadLetters:
     async def _strike(self, item: RunHint, reason: str) -> None:
         why = f"workers died with its message, or could not take it: {reason}"
         strike = Strike(reason=why, limit=self._config.strikes, alone=item.alone)
-        (answer,) = await self._store.append([Append(run=RunRef(item.namespace, item.run_id), mark=strike)])
+        run = RunRef(item.namespace, item.run_id)
+        (answer,) = await self._store.append([Append(run=run, mark=strike)])
         if answer.strikes:
             quarantined = item.alone and answer.strikes >= self._config.strikes
             what = "is quarantined" if quarantined else "is tried alone"
-            logger.warning("run %s has %d strikes and %s: %s", item.run_id, answer.strikes, what, reason)
+            logger.warning("run %s has %d strikes and %s: %s", run, answer.strikes, what, reason)
         try:
             await self._broker.publish(publications([answer]))
         except Unroutable as problem:

@@ -352,7 +352,7 @@ class InlineSteps:
             self._happened(None)
             return
         if isinstance(outcome, Exception):  # the store refused the step's transaction, say
-            logger.warning("%s of run %s: %s", attempt.event.function_name, self._run.run_id, outcome)
+            logger.warning("%s of run %s: %s", attempt, self._run, outcome)
             outcome = ev.Result(error=error_of(outcome))
         self._happened(self._services.attempt_ended(attempt, outcome, known.scheduled_at))
         if not self._services.runner.running:
@@ -383,7 +383,7 @@ class InlineSteps:
             try:
                 answer = await self._services.append(Append(run=self._run, facts=facts))
             except TidewheelError as problem:
-                logger.warning("a heartbeat of run %s was not written: %s", self._run.run_id, problem)
+                logger.warning("a heartbeat of run %s was not written: %s", self._run, problem)
                 return
             if answer.verdicts[-1] is not Verdict.WRITTEN:
                 self._stop(path)  # another worker has the step

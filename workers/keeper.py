@@ -171,7 +171,7 @@ class Keeper:
         except (StoreUnavailable, CommitUnknown):
             raise
         except Exception as problem:  # noqa: BLE001 - whatever it is, it is this step's alone
-            logger.warning("step %s of run %s: %s", due.step.path, due.run.run_id, problem)
+            logger.warning("step %s of run %s: %s", due.step.path, due.run, problem)
             return None
 
     async def _look_at(self, due: DueStep, now: dt.datetime) -> Hint | None:

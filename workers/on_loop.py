@@ -15,6 +15,7 @@ from msgspec import UNSET
 
 from tidewheel.journal import events as ev
 from tidewheel.sdk.limits import Limits
+from tidewheel.workers import telling
 from tidewheel.workers.attempt import Attempt, body_of, hear, result_of
 from tidewheel.workers.outcomes import limit_of, start_timed_out, timed_out
 from tidewheel.workers.slots import Slots
@@ -101,6 +102,8 @@ class OnLoop:
             self._slots.leave()
             return
         self._leave()
+        if self._attempt.span is not None:
+            telling.end_attempt(self._attempt, None)
         if self._body is not None:
             self._body.cancel()
 
@@ -155,6 +158,8 @@ class OnLoop:
 
     def _finish(self, outcome: ev.Result | Exception) -> None:
         self._leave()
+        if self._attempt.span is not None:
+            telling.end_attempt(self._attempt, outcome)
         self._ended(self._attempt, outcome)
 
     def _leave(self) -> None:

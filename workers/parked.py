@@ -59,7 +59,7 @@ class ParkedRuns:
         )
 
     async def _wake(self, run: RunRecord, worker: WorkerRecord) -> None:
-        logger.info("run %s was parked (%s) and is tried by %s", run.run_id, run.parked, worker.worker_id)
+        logger.info("run %s was parked (%s) and is tried by %s", run.ref, run.parked, worker.worker_id)
         (answer,) = await self._store.append([Append(run=run.ref, mark=Unpark())])
         hint = RunHint(namespace=run.namespace, run_id=run.run_id)
         try:

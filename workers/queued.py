@@ -25,6 +25,9 @@ from tidewheel.store.errors import CommitUnknown, StoreUnavailable
 from tidewheel.store.page import NEAR
 from tidewheel.store.protocol import LoadedStep
 from tidewheel.store.records import RunRef
+from tidewheel.telemetry import switch
+from tidewheel.telemetry.context import of_headers
+from tidewheel.workers import telling
 from tidewheel.workers.lanes import kind_of
 from tidewheel.workers.outcomes import attempt_stopped
 from tidewheel.workers.runner import Attempt, Committed, Room
@@ -135,7 +138,7 @@ class QueuedStep:
             return True
         logger.warning(
             "queue %s brought task %r of run %s, which app %r does not have",
-            loaded.step.queue, loaded.event.function_name, self._run.run_id, self._services.app.name,
+            loaded.step.queue, loaded.event.function_name, self._run, self._services.app.name,
         )  # fmt: skip
         return False
 
@@ -172,6 +175,7 @@ class QueuedStep:
             definition=definition,
             asked_at=asyncio.get_running_loop().time(),
             on_beat=self._beat,
+            cause=None if switch.active is None else telling.cause_of(self._delivery),
         )
         try:
             result = await self._services.runner.execute_in(room, attempt)
@@ -192,7 +196,7 @@ class QueuedStep:
                     self._arm_retry(loaded.step.queue, fact)
                 return
             except (StoreUnavailable, CommitUnknown) as problem:
-                logger.warning("a result of run %s waits for the store: %s", self._run.run_id, problem)
+                logger.warning("a result of run %s waits for the store: %s", self._run, problem)
                 taken_s += problem.taken_s
                 fact = self._services.after_failed_write(self._run, loaded.event, fact, taken_s)
                 await asyncio.sleep(pause_s)
@@ -203,6 +207,7 @@ class QueuedStep:
         if fact.retry_at is None or fact.retry_at - self._services.clock.now() > NEAR:
             return
         hint = Hint(run=self._run, queue=queue, path=fact.path, attempt=fact.attempt + 1)
+        hint.trace = of_headers(self._delivery.message.headers)
         delay = self._services.clock.seconds_until(fact.retry_at)
         asyncio.get_running_loop().call_later(delay, self._services.postman.send, [publication_of(hint)])
 
@@ -219,5 +224,5 @@ class QueuedStep:
             try:
                 await self._services.append(Append(run=self._run, facts=(beat,)))
             except TidewheelError as problem:
-                logger.warning("a heartbeat of run %s was not written: %s", self._run.run_id, problem)
+                logger.warning("a heartbeat of run %s was not written: %s", self._run, problem)
                 return

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import contextvars
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Protocol, TypeAlias
@@ -23,6 +23,8 @@ from tidewheel.sdk.limits import Limits
 from tidewheel.store.append import Append, Appended, Completed
 from tidewheel.store.errors import StoreUnavailable
 from tidewheel.store.protocol import Store, Transaction
+from tidewheel.telemetry import switch
+from tidewheel.workers import telling
 from tidewheel.workers.attempt import Attempt, Bounds, Pulse, Threads, bounded, execute, heartbeat_limit
 from tidewheel.workers.lanes import Kind, Lane, Place, kind_of
 from tidewheel.workers.on_loop import OnLoop, Presence
@@ -136,6 +138,8 @@ class Runner:
 
     def begin(self, attempt: Attempt, ended: Callable[[Attempt, Outcome], None]) -> Underway:
         """Execute *attempt* as soon as there is a slot, and call *ended* then; not from in here."""
+        if switch.active is not None:
+            attempt.trace = switch.active.runs.latest(attempt.run)
         if self._needs_only_the_loop(attempt):
             self._presence.begin()
             return OnLoop(self._slots, self._presence, self._limits, attempt, ended)
@@ -165,8 +169,12 @@ class Runner:
         finally:
             room.leave()
 
-    async def execute_in(self, room: Room, attempt: Attempt) -> ev.Result | Committed:
+    def execute_in(self, room: Room, attempt: Attempt) -> Coroutine[Any, Any, ev.Result | Committed]:
         """Execute *attempt* in the *room* that was taken for it."""
+        execution = self._execute_in(room, attempt)
+        return execution if switch.active is None else telling.executed(attempt, execution)
+
+    async def _execute_in(self, room: Room, attempt: Attempt) -> ev.Result | Committed:
         place = room.place
         attempt.has_begun = True
         if attempt.waits_too_long():
@@ -204,6 +212,8 @@ class Runner:
     ) -> ev.Result:
         """Execute a step in a process, which is killed where the attempt lasts too long."""
         event = attempt.event
+        if switch.active is not None:
+            telling.begin_attempt(switch.active, attempt)
         place = self._places.get(definition.name)
         if place is None:
             place = self._places[definition.name] = place_of(definition)
@@ -215,6 +225,7 @@ class Runner:
             attempt=attempt.number,
             idempotency_key=attempt.idempotency_key,
             last_heartbeat=attempt.last_heartbeat,
+            trace=None if attempt.span is None else attempt.span.trace,
         )
         try:
             async with processes.process() as process:

@@ -39,7 +39,8 @@ from tidewheel.store.errors import CommitUnknown, StoreUnavailable, Unreadable
 from tidewheel.store.ledger import UNSEEN
 from tidewheel.store.protocol import Loaded
 from tidewheel.store.records import RunRef
-from tidewheel.workers import fitting
+from tidewheel.telemetry import switch
+from tidewheel.workers import fitting, telling
 from tidewheel.workers.dispatching import give_orders
 from tidewheel.workers.held import Held
 from tidewheel.workers.inline import InlineSteps
@@ -205,6 +206,7 @@ class Session:
         happened, self._facts = self._facts, []
         try:
             turn = Turn(happened, self._facts_of_turn(happened, loaded), now)
+            turn.began_ns = 0 if switch.active is None else telling.moment_ns()
             self._show(loaded, turn)
             self._move(turn)
             request = request_of(turn, self.run, self._opening, is_owed=self._is_owed_a_turn)
@@ -253,13 +255,11 @@ class Session:
         self._forget()
         if isinstance(problem, StoreUnavailable | CommitUnknown):
             # Results are kept until they can be written.
-            logger.warning("run %s waits for the store: %s", self.run.run_id, problem)
+            logger.warning("run %s waits for the store: %s", self.run, problem)
             self._must_load = True
             self._await(self._pause())
         else:
-            logger.error(
-                "run %s: its turn failed, and its delivery is given back", self.run.run_id, exc_info=problem
-            )
+            logger.error("run %s: its turn failed, its delivery is given back", self.run, exc_info=problem)
             self._await(self._give_back())
 
     async def _pause(self) -> None:
@@ -354,7 +354,7 @@ class Session:
 
     async def _park(self, mark: Park) -> None:
         await self._services.append(Append(run=self.run, mark=mark))
-        logger.warning("run %s is parked (%s): %s", self.run.run_id, mark.kind, mark.reason)
+        logger.warning("run %s is parked (%s): %s", self.run, mark.kind, mark.reason)
         self.drop()
 
     # Show
@@ -409,7 +409,7 @@ class Session:
         execution = self._execution
         assert execution is not None
         self._must_show = False
-        turn.activation = execution.activate(turn.now)
+        turn.activation, turn.started = execution.activate(turn.now), execution.history.started
         abandoned: tuple[str, ...] = ()
         wanted: tuple[str, ...] = ()
         if self._abandoned or execution.abandoned:

@@ -244,4 +244,4 @@ def _log(said: Log) -> None:
     named = logging.getLogger(said.name)
     if named.isEnabledFor(said.level):
         message = said.message if said.trace is None else f"{said.message}\n{said.trace.rstrip()}"
-        named.log(said.level, "%s", message)
+        named.log(said.level, "%s", message, extra={"fields": said.fields})

@@ -17,11 +17,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from tidewheel.journal import events as ev
-from tidewheel.sdk import payload
-from tidewheel.sdk.current_task import CurrentTask, enter_task
+from tidewheel.sdk import payload, telling
+from tidewheel.sdk.current_task import CurrentTask, enter_task, log_fields
 from tidewheel.sdk.definitions import task_hints
 from tidewheel.sdk.failures import error_of
 from tidewheel.sdk.limits import Limits
+from tidewheel.telemetry import switch
 from tidewheel.workers.leash import end_with_parent
 from tidewheel.workers.task_places import function_at, imported
 from tidewheel.workers.task_wire import Beat, Call, Done, Log, Place, Prepare, ProcessEnd, Ready
@@ -33,12 +34,17 @@ class Forwarding(logging.Handler):
     def __init__(self, wire: ProcessEnd) -> None:
         super().__init__()
         self._wire = wire
+        #: Where in a trace the call is that is being executed.
+        self.in_trace: dict[str, str] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
         """Send one."""
         trace = None if not record.exc_info else "".join(traceback.format_exception(*record.exc_info))
         message = record.getMessage().encode("utf-8", "replace").decode()
-        self._wire.write(Log(name=record.name, level=record.levelno, message=message, trace=trace))
+        fields = {**log_fields(), **self.in_trace}
+        self._wire.write(
+            Log(name=record.name, level=record.levelno, message=message, trace=trace, fields=fields)
+        )
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name is logging's
         """Drop what cannot be sent."""
@@ -91,16 +97,22 @@ def serve(wire: ProcessEnd) -> None:
     sys.path[:] = prepare.path
     if prepare.keeps_stdout:
         os.dup2(2, 1)
-    logging.basicConfig(level=prepare.log_level, handlers=[Forwarding(wire)])
+    forwarding = Forwarding(wire)
+    logging.basicConfig(level=prepare.log_level, handlers=[forwarding])
     try:
         if prepare.home is not None:
             imported(prepare.home)
     except BaseException as problem:  # noqa: BLE001 - the user's module may raise anything
         wire.write(Ready(error_of(problem)))
         return
+    telling.turn_on("tidewheel-task", is_own_process=True)
     wire.write(Ready())
     executor = Executor(wire, Limits(payload_max_bytes=prepare.result_max_bytes))
     while isinstance(call := wire.read(), Call):
+        trace = call.trace
+        if trace is not None and switch.active is not None:
+            switch.active.go_on_from(trace)
+        forwarding.in_trace = {} if trace is None else {"trace_id": trace.trace_id, "span_id": trace.span_id}
         wire.write(Done(executor.result_of(call)))
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from tidewheel.journal import events as ev
+from tidewheel.telemetry.context import TraceContext
 
 #: A frame that claims to be longer comes from a process that does not speak our language.
 FRAME_MAX_BYTES: Final = 1 << 30
@@ -58,6 +59,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, tag="call"):
     attempt: int
     idempotency_key: str
     last_heartbeat: Any = None
+    #: Where in a trace it is, if telemetry is on.
+    trace: TraceContext | None = None
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
@@ -79,6 +82,8 @@ class Log(msgspec.Struct, frozen=True, kw_only=True, tag="log"):
     level: int
     message: str
     trace: str | None = None
+    #: Which run, step and attempt it was written in, and where in a trace.
+    fields: dict[str, Any] = {}
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):

@@ -13,7 +13,8 @@ from tidewheel.replay.history import History
 from tidewheel.sdk.app import App
 from tidewheel.store.append import Append, Completed, Fact, Fired, Moves, Park
 from tidewheel.store.records import RunRef
-from tidewheel.workers import fitting
+from tidewheel.telemetry import switch
+from tidewheel.workers import fitting, telling
 from tidewheel.workers.dispatching import Orders
 from tidewheel.workers.opening import Opening
 
@@ -30,6 +31,9 @@ class Turn(msgspec.Struct, eq=False):
     orders: Orders | None = None
     moves: Moves | None = None
     park: Park | None = None
+    #: The event that the run began with, and when the turn did, by this machine's clock, for whoever is told.
+    started: ev.ExecutionStarted | None = None
+    began_ns: int = 0
 
 
 def settle(history: History, facts: Iterable[Fact], seq: int) -> None:
@@ -69,8 +73,16 @@ def request_of(turn: Turn, run: RunRef, opening: Opening | None, *, is_owed: boo
     moves = turn.moves
     assert moves is not None
     if opening is not None:
-        return opening.request(run, turn.now, moves if moves.events and turn.park is None else None)
+        request = opening.request(run, turn.now, moves if moves.events and turn.park is None else None)
+        return _told(request, turn)
     says_something = turn.facts or moves.events or moves.abandoned or moves.wanted or turn.park
     if not says_something and not is_owed:
         return None
-    return Append(run=run, facts=turn.facts, moves=moves, mark=turn.park)
+    return _told(Append(run=run, facts=turn.facts, moves=moves, mark=turn.park), turn)
+
+
+def _told(request: Append, turn: Turn) -> Append:
+    """Return *request*, in the trace of the run if telemetry is on."""
+    if switch.active is None:
+        return request
+    return telling.turned(switch.active, request, turn.began_ns, turn.started)

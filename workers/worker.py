@@ -30,6 +30,8 @@ from tidewheel.sdk.app import App
 from tidewheel.sdk.limits import Limits
 from tidewheel.store.protocol import Store
 from tidewheel.store.records import RunRef
+from tidewheel.telemetry import switch
+from tidewheel.workers import telling
 from tidewheel.workers.clock import StoreClock
 from tidewheel.workers.commands import Commands
 from tidewheel.workers.config import WorkerConfig
@@ -125,6 +127,7 @@ class Worker:
         #: The queues that have to be consumed, and those that are.
         self._to_hear: frozenset[str] = frozenset()
         self._heard: set[str] = set()
+        telling.observe(self)
 
     # Starting and stopping
 
@@ -200,7 +203,7 @@ class Worker:
             else:
                 await session.hand_back(HAND_BACK_S)
         except TidewheelError as problem:
-            logger.warning("run %s could not be handed back: %s", session.run.run_id, problem)
+            logger.warning("run %s could not be handed back: %s", session.run, problem)
 
     async def _declare(self) -> None:
         namespace, queues = self.services.namespace, self.config.queues
@@ -285,7 +288,10 @@ class Worker:
             case RunHint(alone=True):
                 self.services.spawn(self._try_alone(delivery, RunRef(item.namespace, item.run_id)))
             case RunHint():
-                self._session(RunRef(item.namespace, item.run_id)).deliver(delivery, bytes(item.sketch))
+                run = RunRef(item.namespace, item.run_id)
+                if switch.active is not None:
+                    telling.delivered(switch.active, run, delivery)
+                self._session(run).deliver(delivery, bytes(item.sketch))
             case TaskHint():
                 step = QueuedStep(self.services, delivery, item)
                 self._queued[step] = asyncio.create_task(self._follow(step, delivery))
@@ -310,7 +316,7 @@ class Worker:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self.config.hold_s / 2):
                     await self._finish_work()
-            logger.warning("run %s is tried alone: workers died with it before", run.run_id)
+            logger.warning("run %s is tried alone: workers died with it before", run)
             session = self._session(run)
             session.deliver(delivery)
             await session.finish()

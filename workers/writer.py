@@ -16,6 +16,8 @@ from typing import TypeVar
 from tidewheel.store.append import Append, Appended
 from tidewheel.store.errors import CommitUnknown, StoreUnavailable
 from tidewheel.store.protocol import Answered, Store
+from tidewheel.telemetry import switch
+from tidewheel.workers import telling
 from tidewheel.workers.clock import StoreClock
 
 logger = logging.getLogger("tidewheel.workers")
@@ -39,10 +41,13 @@ class Writer:
         self._repeating: set[asyncio.Task[None]] = set()
         #: How many were answered so far.
         self.appends = 0
+        self._group = telling.Group()
 
     def submit(self, request: Append, answered: Answered) -> None:
         """Write *request*, and call *answered* once, not from in here."""
         self._under_way += 1
+        if switch.active is not None:
+            answered = telling.Appending(switch.active, self._group, request, answered)
         self._store.submit(request, _Asked(self, request, answered, asyncio.get_running_loop().time()))
 
     async def append(self, request: Append) -> Appended:
@@ -95,7 +100,7 @@ class Writer:
             except CommitUnknown as problem:
                 unknown = problem
             except StoreUnavailable as problem:
-                logger.info("run %s: still not known: %s", request.run.run_id, problem)
+                logger.info("run %s: still not known: %s", request.run, problem)
             except Exception as problem:  # noqa: BLE001 - the caller is told
                 asked.conclude(problem)
                 return

@@ -22,13 +22,16 @@ from tidewheel.cli.roles.supervising import supervise
 from tidewheel.cli.roles.witness import watched
 from tidewheel.outbox.config import RelayConfig
 from tidewheel.outbox.relay import Relay
+from tidewheel.outbox.watching import BacklogWatch
 from tidewheel.projector.config import ProjectorConfig
 from tidewheel.projector.projection_sink import ProjectionSink
 from tidewheel.projector.projector import Projector
+from tidewheel.sdk import telling
 from tidewheel.sdk.app import App
 from tidewheel.sdk.limits import Limits
 from tidewheel.sdk.settings import ConnectionSettings
 from tidewheel.store.protocol import Store
+from tidewheel.telemetry import switch
 from tidewheel.workers.config import EventLoopConfig, KeeperConfig, ProcessConfig, WorkerConfig
 from tidewheel.workers.event_loop import run
 from tidewheel.workers.health import Health
@@ -167,7 +170,7 @@ def _serve(
         as_json=options.as_json,
         link=link,
     )
-    with _logging(options, name=None if link is None else link.name):
+    with _logging(options, name=None if link is None else link.name), _telemetry(command):
         run(work(plan), event_loop)
     leave_stuck_threads()
     return ExitCode.OK
@@ -197,6 +200,8 @@ def _roles(command: str, app: App | None, settings: ConnectionSettings, worker_c
             relays = Relay(store, broker, config=relay_config)
             health.require("relaying", relays.well)
             made.append(relays)
+            if switch.active is not None:
+                made.append(BacklogWatch(store.outbox))
         if command in _KEEPING:
             made.append(Keeper(store, broker, namespace=settings.namespace, config=keeper_config))
         if app is not None and command != "projector":
@@ -249,6 +254,16 @@ def _supervise(
             grace_s=worker_config.grace_s,
             as_json=options.as_json,
         )
+
+
+@contextlib.contextmanager
+def _telemetry(command: str) -> Iterator[None]:
+    """Tell what this process does while the block lasts, if its environment asks for it."""
+    telling.turn_on(f"tidewheel-{command}", is_own_process=True)
+    try:
+        yield
+    finally:
+        switch.turn_off()
 
 
 @contextlib.contextmanager

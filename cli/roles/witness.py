@@ -106,7 +106,7 @@ def _ending(event: ev.Event) -> str:
 
 
 def _log(run: RunRef, known: _Known | None, what: str, *, ended_at: dt.datetime | None = None) -> None:
-    fields: dict[str, Any] = {"run_id": run.run_id}
+    fields: dict[str, Any] = dict(run.log_fields())
     name = f"run {run.run_id}"
     if known is not None:
         fields["workflow"] = known.workflow
@@ -117,4 +117,4 @@ def _log(run: RunRef, known: _Known | None, what: str, *, ended_at: dt.datetime 
         fields["seconds"] = round((ended_at - known.created_at).total_seconds(), 3)
         took = f" after {duration(fields['seconds'])}"
     head, separator, reason = what.partition(":")
-    logger.info("%s %s%s%s%s", name, head, took, separator, reason, extra={"fields": fields})
+    logger.info("%s %s%s%s%s", name, head, took, separator, reason, extra={"fields": fields, "run": run})
