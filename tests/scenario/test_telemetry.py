@@ -45,6 +45,7 @@ async def pack(number: int) -> int:
 def weigh(number: int) -> int:
     from opentelemetry import trace
 
+    logging.getLogger("shop").warning("weighing %d", number)
     with trace.get_tracer("shop").start_as_current_span("scales"):
         return number
 
@@ -118,6 +119,7 @@ def test_a_run_that_is_killed_and_taken_over_is_told_of_once(collector: Collecto
         (folder / "open-the-gate").touch()
         second.wait_for("completed after")
         collector.wait_until(lambda: _is_projected(collector.spans))
+        weighing = json.loads(second.wait_for("weighing 7"))
         second.send(signal.SIGTERM)
         assert second.exit_code() == ExitCode.OK
     finally:
@@ -140,6 +142,9 @@ def test_a_run_that_is_killed_and_taken_over_is_told_of_once(collector: Collecto
     (picked,) = [span for span in spans if span.name == "task pick"]
     assert (line["run_id"], line["step"], line["attempt"]) == ("r", "0", 1)
     assert (line["trace_id"], line["span_id"]) == (picked.trace_id, picked.span_id)
+    (weighed,) = [span for span in spans if span.name == "task weigh"]
+    assert (weighing["run_id"], weighing["step"], weighing["attempt"]) == ("r", "2", 1)
+    assert weighing["trace_id"] == weighed.trace_id
     assert {"tidewheel.runs.ended", "tidewheel.relay.events", "tidewheel.projector.lag"} <= collector.metrics
 
 
