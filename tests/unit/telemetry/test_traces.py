@@ -157,13 +157,14 @@ async def test_a_retry_links_to_what_it_retries(house: House, recording: Recordi
     assert linked(second)
 
 
-async def test_what_a_timer_woke_links_to_the_run(house: House, recording: Recording) -> None:
-    """What is later than anybody waits for in memory is another trace, which knows where it comes from."""
+@pytest.mark.parametrize("seconds", [5, 90])
+async def test_what_a_timer_woke_links_to_the_run(house: House, recording: Recording, seconds: int) -> None:
+    """It is another trace, which knows where it comes from, whoever has waited for it: worker or keeper."""
     client = await house.client()
     await house.worker(app)
     await house.keeper()
 
-    assert await (await client.start(nap, 90)).result() == 1
+    assert await (await client.start(nap, seconds)).result() == 1
 
     start, step = recording.span("start nap"), recording.span("task pick")
     assert trace_id(step) != trace_id(start)
