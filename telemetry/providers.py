@@ -7,7 +7,10 @@ had is told of, and the rest goes on. All else, such as samplers, headers and in
 
 from __future__ import annotations
 
+import atexit
 import logging
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from typing import Any, Final
@@ -24,6 +27,8 @@ from tidewheel.telemetry.spans import Ids
 
 logger = logging.getLogger("tidewheel.telemetry")
 
+#: How long what was told last may take to be sent, when the process ends.
+CLOSE_S_MAX: Final = 2.0
 #: The group in which each kind of exporter is installed.
 _GROUPS: Final = {"traces": "opentelemetry_traces_exporter", "metrics": "opentelemetry_metrics_exporter"}
 #: What the SDK calls a service that nobody has named.
@@ -45,23 +50,36 @@ def recorder(
     resource = Resource.create()
     if str(resource.attributes.get(_SERVICE, "")).startswith(_UNNAMED):
         resource = resource.merge(Resource({_SERVICE: service}))
-    tracers = TracerProvider(resource=resource, id_generator=ids)
+    tracers = TracerProvider(resource=resource, id_generator=ids, shutdown_on_exit=False)
     for exporter in _found("traces", wanted.get("traces", ()), variables):
         tracers.add_span_processor(BatchSpanProcessor(exporter()))
     readers: list[MetricReader] = [
         PeriodicExportingMetricReader(exporter())
         for exporter in _found("metrics", wanted.get("metrics", ()), variables)
     ]
-    meters = MeterProvider(readers, resource)
+    meters = MeterProvider(readers, resource, shutdown_on_exit=False)
     if is_own_process:
         trace.set_tracer_provider(tracers)
         metrics.set_meter_provider(meters)
 
     def close() -> None:
-        tracers.shutdown()
-        meters.shutdown()
+        atexit.unregister(close)
+        _end(tracers.shutdown, meters.shutdown)
 
+    atexit.register(close)
     return Recorder(tracers, meters, version=_version(), ids=ids, closing=close)
+
+
+def _end(*endings: Callable[[], None]) -> None:
+    """Do *endings*, side by side; a collector that is away must not keep a process from its end for long."""
+    threads = [threading.Thread(target=ending, name="tidewheel-telemetry", daemon=True) for ending in endings]
+    for thread in threads:
+        thread.start()
+    until_s = time.monotonic() + CLOSE_S_MAX
+    for thread in threads:
+        thread.join(max(until_s - time.monotonic(), 0.0))
+    if any(thread.is_alive() for thread in threads):
+        logger.warning("what was not sent yet is dropped: the collector did not take it in %g s", CLOSE_S_MAX)
 
 
 def _found(kind: str, names: Sequence[str], variables: Mapping[str, str]) -> list[Callable[[], Any]]:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
+from collections.abc import Sequence
 
 import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from tidewheel.telemetry import switch
+from tidewheel.telemetry import names, providers, switch
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
 
@@ -56,6 +61,35 @@ def test_who_asks_without_having_it_is_told_what_to_install(
     assert not is_on
     assert switch.active is None
     assert "pip install 'tidewheel[otel]'" in caplog.text
+
+
+class StuckExporter(InMemorySpanExporter):
+    """An exporter whose collector does not answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Wait, for longer than anybody should."""
+        self.gate.wait()
+        return super().export(spans)
+
+
+def test_a_collector_that_is_away_does_not_keep_a_process_from_its_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was told last is tried to be sent for a moment, and then dropped, with a word."""
+    exporter = StuckExporter()
+    monkeypatch.setattr(providers, "_found", lambda kind, *_: [lambda: exporter] if kind == "traces" else [])
+    monkeypatch.setattr(providers, "CLOSE_S_MAX", 0.05)
+    recorder = providers.recorder({"traces": ["stuck"]}, {}, service="test", is_own_process=False)
+    recorder.spans.begin(names.CANCEL).end()
+
+    recorder.close()
+    exporter.gate.set()
+
+    assert "what was not sent yet is dropped" in caplog.text
 
 
 def test_an_exporter_that_is_not_installed_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
