@@ -124,7 +124,7 @@ examples: $(STAMP)  ## every example runs and says what it should
 
 .PHONY: scenario
 scenario: $(STAMP)  ## the whole system, as installed
-	@$(PYTEST) tests/scenario $(ARGS)
+	@$(PYTEST) -n 2 --dist loadfile tests/scenario $(ARGS)
 
 .PHONY: chaos-short
 chaos-short: $(STAMP)  ## workers, Postgres and RabbitMQ killed while runs go on; three minutes
