@@ -105,10 +105,7 @@ def test_a_run_that_is_killed_and_taken_over_is_told_of_once(collector: Collecto
     second: Service | None = None
     try:
         first.wait_for('"ready"')
-        started = subprocess.run(
-            [*COMMAND, "run", "start", "order", "--input", "[7]", "--run-id", "r"],
-            cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-        )  # fmt: skip
+        started = _command(folder, "run", "start", "order", "--input", "[7]", "--run-id", "r")
         assert started.returncode == ExitCode.OK, started.stderr
         collector.wait_until(lambda: any(span.name == "task pick" for span in collector.spans))
         line = json.loads(first.wait_for("picking 7"))
@@ -146,6 +143,51 @@ def test_a_run_that_is_killed_and_taken_over_is_told_of_once(collector: Collecto
     assert (weighing["run_id"], weighing["step"], weighing["attempt"]) == ("r", "2", 1)
     assert weighing["trace_id"] == weighed.trace_id
     assert {"tidewheel.runs.ended", "tidewheel.relay.events", "tidewheel.projector.lag"} <= collector.metrics
+
+
+def test_traces_go_over_rabbitmq_and_postgres(
+    collector: Collector, folder: Path, fresh_postgres: str, fresh_rabbitmq: str
+) -> None:
+    """Contexts survive headers of AMQP and rows of the outbox, between processes that share nothing else."""
+    (folder / "open-the-gate").touch()
+    where = ["--store", fresh_postgres, "--broker", fresh_rabbitmq]
+    assert _command(folder, "db", "migrate", "--store", fresh_postgres).returncode == ExitCode.OK
+    commands = [["worker", "shop.py:app"], ["relay"], ["projector"]]
+    fleet = [Service(*command, *where, folder=folder) for command in commands]
+    try:
+        for service in fleet:
+            service.wait_for("ready")
+        done = _command(folder, "run", "start", "order", "--input", "[7]", "--run-id", "r", "--wait", *where)
+        assert done.stdout.strip() == "7", done.stderr
+        collector.wait_until(lambda: _is_projected(collector.spans))
+        for service in fleet:
+            service.send(signal.SIGTERM)
+        assert [service.exit_code() for service in fleet] == [ExitCode.OK] * 3
+    finally:
+        for service in fleet:
+            service.end()
+
+    spans = collector.spans
+    (start,) = [span for span in spans if span.name == "start order"]
+    reached = reached_from(start, spans)
+    assert attempts(spans) == [("pack", 1), ("pick", 1), ("weigh", 1)]
+    assert {span.trace_id for span in spans if names.RUN_ID in span.attributes} == {start.trace_id}
+    assert {span.service for span in spans if span.span_id in reached} == {
+        "tidewheel-client",
+        "tidewheel-worker",
+        "tidewheel-task",
+        "tidewheel-relay",
+        "tidewheel-projector",
+    }
+    systems = {span.attributes[names.SYSTEM] for span in spans if names.SYSTEM in span.attributes}
+    assert systems == {"rabbitmq"}
+
+
+def _command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command, and return what it said."""
+    return subprocess.run(
+        [*COMMAND, *arguments], cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
 
 
 def _is_projected(spans: list[Sent]) -> bool:
