@@ -72,7 +72,7 @@ def _told_of(broker: Broker, url: str) -> Broker:
     """Return *broker*, telling what it carries where telemetry is on."""
     if switch.active is None:
         return broker
-    from tidewheel.broker.watched import watched  # noqa: PLC0415 - OpenTelemetry, which is off for most
+    from tidewheel.broker.watched import watched  # noqa: PLC0415 - only where telemetry is on
 
     scheme = url.partition("://")[0].lower()
     return watched(broker, "rabbitmq" if scheme in _RABBITMQ | {"pyamqp"} else scheme)

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import replace
 
@@ -20,8 +20,10 @@ from tidewheel.broker.protocol import Broker, Deliveries, Delivery, Untaken
 from tidewheel.broker.topology import EVENTS, destination
 from tidewheel.telemetry import names, switch
 from tidewheel.telemetry.context import CLOUDEVENTS, TraceContext, headers_of, of_headers
-from tidewheel.telemetry.recorder import Recorder
-from tidewheel.telemetry.spans import OpenSpan
+
+if TYPE_CHECKING:
+    from tidewheel.telemetry.recorder import Recorder
+    from tidewheel.telemetry.spans import OpenSpan
 
 
 class WatchedBroker:

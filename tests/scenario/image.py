@@ -36,7 +36,7 @@ class Image:
                 case "RUN" if _FETCHING not in instruction.rest:
                     root.step(instruction.rest, inside=inside)
                 case "RUN" if "runtime.lock" in instruction.rest:
-                    copy_dependencies(declared(self.wheel), self.site)
+                    copy_dependencies(declared(self.wheel), self.site, extra="otel")
 
     @property
     def site(self) -> Path:

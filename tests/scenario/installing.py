@@ -58,14 +58,17 @@ def declared(wheel: Path) -> list[Requirement]:
     return [Requirement(text) for text in email.message_from_string(metadata).get_all("Requires-Dist", [])]
 
 
-def copy_dependencies(wanted: list[Requirement], target: Path) -> None:
-    """Copy *wanted*, and what they want in turn, from the running environment to *target*."""
-    waiting = [(requirement, "") for requirement in wanted]
+def copy_dependencies(wanted: list[Requirement], target: Path, *, extra: str = "") -> None:
+    """Copy *wanted*, and what they want in turn, from the running environment to *target*.
+
+    What only an extra asks for is left out, unless it is this *extra*.
+    """
+    waiting = [(requirement, extra) for requirement in wanted]
     seen: set[tuple[str, str]] = set()
     while waiting:
-        requirement, extra = waiting.pop()
+        requirement, of = waiting.pop()
         name = canonicalize_name(requirement.name)
-        if requirement.marker and not requirement.marker.evaluate({"extra": extra}):
+        if requirement.marker and not requirement.marker.evaluate({"extra": of}):
             continue
         found = distribution(name)
         assert found.version in requirement.specifier

@@ -11,6 +11,9 @@ import pytest
 
 from tests.scenario.installing import ROOT, product_files, run, version
 
+#: What is imported when telemetry is turned on, with the extra ``otel``.
+NEED_OTEL = {f"tidewheel.telemetry.{name}" for name in ("meters", "providers", "recorder", "spans")}
+
 pytestmark = pytest.mark.skipif(
     not (ROOT / "Makefile").exists(), reason="an unpacked sdist has no folders at the root"
 )
@@ -81,17 +84,37 @@ def test_the_schemas_of_messages_are_installed(site: Path) -> None:
 
 
 def test_every_module_imports_with_the_declared_dependencies_alone(site: Path) -> None:
-    """No module needs a package that only developers have."""
+    """No module needs a package that only developers have, but those that need the extra for telemetry."""
     python = site.parents[2] / "bin" / "python"
     files = [path.relative_to(site).with_suffix("") for path in (site / "tidewheel").rglob("*.py")]
     modules = sorted({".".join(file.parts).removesuffix(".__init__") for file in files} - {"tidewheel"})
     # Alembic runs its environment itself, inside a migration.
     plain = [name for name in modules if not name.endswith(("__main__", "migrations.env"))]
+    assert set(plain) >= NEED_OTEL
+    plain = [name for name in plain if name not in NEED_OTEL]
     script = "import importlib, sys; print(len([importlib.import_module(name) for name in sys.argv[1:]]))"
 
     printed = run(python, "-W", "error", "-c", script, "tidewheel", *plain, cwd=site.parent)
 
     assert printed == f"{len(plain) + 1}\n"
+
+
+def test_who_asks_for_telemetry_without_the_extra_is_told_and_served(site: Path, tmp_path: Path) -> None:
+    """A client says what to install, and connects."""
+    script = """
+import asyncio, logging, os, sys
+from tidewheel import Client
+
+logging.basicConfig(stream=sys.stdout)
+os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = "http://127.0.0.1:9"
+client = asyncio.run(Client.connect("sqlite:///t.db"))
+print(client.namespace)
+"""
+
+    printed = run(site.parents[2] / "bin" / "python", "-c", script, cwd=tmp_path)
+
+    assert "pip install 'tidewheel[otel]'" in printed
+    assert printed.splitlines()[-1] == "default"
 
 
 def test_the_command_runs(site: Path) -> None:

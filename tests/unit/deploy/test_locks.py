@@ -52,6 +52,7 @@ def test_every_pin_has_its_hashes(name: str) -> None:
     ("name", "declared"),
     [
         ("runtime", project()["project"]["dependencies"] if IS_CHECKOUT else []),
+        ("runtime", project()["project"]["optional-dependencies"]["otel"] if IS_CHECKOUT else []),
         ("build", project()["build-system"]["requires"] if IS_CHECKOUT else []),
     ],
 )
