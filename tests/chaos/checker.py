@@ -64,6 +64,18 @@ def breaches(url: str) -> list[Finding]:
         return found
 
 
+def published(url: str) -> dict[str, list[int]]:
+    """Return which events of each run at *url* are public, in order."""
+    with psycopg.connect(url) as connection:
+        _prepare(connection, ())
+        rows = connection.execute(
+            "SELECT run_id, array_agg(run_seq ORDER BY run_seq) FROM published GROUP BY run_id"
+        ).fetchall()
+        found: dict[str, list[int]] = {str(run_id): list(seqs) for run_id, seqs in rows}
+        connection.rollback()
+        return found
+
+
 def checked(url: str, started: Collection[str], lines: Sequence[Line]) -> Report:
     """Look at everything in the database at *url*, as of one moment."""
     with psycopg.connect(url) as connection:

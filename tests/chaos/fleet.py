@@ -146,7 +146,7 @@ async def fleet_on(
 ) -> AsyncIterator[Fleet]:
     """Make a fleet without workers, with a database and a virtual host called *name* on *servers*."""
     servers.rabbit.add_vhost(name)
-    direct = [await _new_database(servers.postgres, name), servers.rabbit.url_of(name)]
+    direct = [await new_database(servers.postgres, name), servers.rabbit.url_of(name)]
     async with (
         proxy_before(servers.postgres.port, seed=seed) as before_postgres,
         proxy_before(servers.rabbit.port, seed=seed + 1) as before_rabbit,
@@ -156,7 +156,7 @@ async def fleet_on(
         yield Fleet(folder, servers, networks, nursery, direct, config)
 
 
-async def _new_database(server: PrivatePostgres, name: str) -> str:
+async def new_database(server: PrivatePostgres, name: str) -> str:
     """Make a database with all tables, a copy of one that is made the first time: that is quicker."""
     with psycopg.connect(server.url) as connection:
         known = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (TEMPLATE,)).fetchone()

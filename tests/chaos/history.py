@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
 #: What was troubled.
-Kind: TypeAlias = Literal["worker", "postgres", "broker", "network"]
+Kind: TypeAlias = Literal["worker", "relay", "projector", "postgres", "broker", "network"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
