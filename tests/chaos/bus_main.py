@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import random
 import sys
 import tempfile
@@ -38,6 +39,10 @@ def main() -> int:
     say(f"seed {plan.seed}: {plan.runs} runs over the event bus, {dict(plan.troubles)}")
     folder = Path(arguments.folder or tempfile.mkdtemp(prefix="tidewheel-bus-"))
     folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        sys.stderr.write(f"{folder} has something in it already: name an empty folder, or a new one\n")
+        return 2
+    logging.basicConfig(filename=folder / "senders.log", format="%(asctime)s %(name)s %(message)s")
     with PrivatePostgres(POSTGRES) as postgres, PrivateRabbit() as rabbit:
         servers = Servers(postgres, rabbit)
         outcome = asyncio.run(bus_weather(plan, servers, folder, say, mutant=arguments.mutant))
@@ -45,7 +50,7 @@ def main() -> int:
     sys.stdout.write(f"\n{bus_shown(outcome)}\n\n")
     for line in wrong:
         sys.stdout.write(f"WRONG: {line}\n")
-    again = f"python -m tests.chaos.bus_main --seed {plan.seed} --runs {plan.runs}"
+    again = f"python -m tests.chaos.bus_main --seed {plan.seed} --runs {plan.runs} --outage {plan.outage_s:g}"
     sys.stdout.write(f"{'FAILED' if wrong else 'PASSED'}; history and logs: {folder}; again: {again}\n")
     return 1 if wrong else 0
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tests.chaos.bus_checker import BusReport, checked
 from tests.chaos.bus_fleet import BusFleet, Part, bus_fleet_on
@@ -141,18 +142,18 @@ class BusStorm:
     async def blow(self) -> None:
         """Carry it out, to its end or to its limit; what is missing then is for the verdict."""
         await self.fleet.begin()
-        sending = asyncio.ensure_future(
-            self.senders.send(self.plan.runs, open_max=self.plan.open_max, allowed=self._allowed)
-        )
-        chores = [asyncio.ensure_future(chore()) for chore in (self._supervise, self._trouble, self._tell)]
+        sending = self.senders.send(self.plan.runs, open_max=self.plan.open_max, allowed=self._allowed)
+        whole = asyncio.gather(sending, self._trouble())
+        tasks: list[asyncio.Future[Any]] = [whole]
+        tasks += [asyncio.ensure_future(chore()) for chore in (self._supervise, self._tell)]
         try:
             # What cannot go on must not be waited for: the first of them that stumbles ends everything.
             left_s = self._deadline - time.monotonic()
-            await asyncio.wait([sending, *chores], timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (sending, *chores):
+            for task in tasks:
                 task.cancel()
-            ends = await asyncio.gather(sending, *chores, return_exceptions=True)
+            ends = await asyncio.gather(*tasks, return_exceptions=True)
             await self.fleet.fill_up()
             await asyncio.gather(*self._paused)
             await self.fleet.fill_up()
@@ -180,7 +181,6 @@ class BusStorm:
             await self._make(trouble)
             self._done += 1
             await asyncio.sleep(APART_S)
-        await asyncio.Event().wait()
 
     async def _make(self, trouble: BusTrouble) -> None:
         at = time.time()
