@@ -80,25 +80,27 @@ def _judged(bench: Bench, workload: Workload, target: Target) -> tuple[str, bool
         if not beside:
             return None
         value /= beside
-        told += f", {value:.2f} times that of {target.of} ({beside:,.{figure.digits}f})"
+        where = f" in {target.within}" if target.within else ""
+        told += f", {value:.2f} times that of {target.of}{where} ({beside:,.{figure.digits}f})"
     if target.at_least is not None:
         return f"{told}; at least {target.at_least:g}", value >= target.at_least
     assert target.at_most is not None
-    return f"{told}; at most {target.at_most:.3g}", value <= target.at_most
+    return f"{told}; at most {target.at_most:.4g}", value <= target.at_most
 
 
 def _beside(bench: Bench, workload: Workload, target: Target, figure: Figure) -> float | None:
     """Return the figure that ours is held against."""
+    where = target.within or workload.name
     if target.of == "peers":
         rows = [
             series
             for (name, system), series in bench.series.items()
-            if name == workload.name and not system.startswith("tidewheel")
+            if name == where and not system.startswith("tidewheel")
         ]
         medians = [series.median(figure.name) for series in rows]
         return best([median for median in medians if median is not None], figure.better)
     assert target.of is not None
-    name = "W0" if target.of == "limits" else workload.name
+    name = "W0" if target.of == "limits" else where
     series = bench.series.get((name, target.of))
     return series.median(target.beside or figure.name) if series else None
 

@@ -31,6 +31,7 @@ class Target:
     """What a figure of ours has to be, next to the same figure of others (or to ``beside``, of ``of``).
 
     *of* is a system, or ``peers`` for the best of them, or nothing where the figure is judged by itself.
+    Theirs is that of the same workload, or of the one that *within* names.
     """
 
     figure: str
@@ -38,6 +39,7 @@ class Target:
     at_most: float | None = None
     of: str | None = "peers"
     beside: str | None = None
+    within: str | None = None
     ours: str = "tidewheel"
 
 

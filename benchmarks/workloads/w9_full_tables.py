@@ -6,27 +6,26 @@ import time
 from collections.abc import Mapping
 
 import psycopg
-from psycopg import sql
 
+from benchmarks.finished_runs import copy_run, longest_ended, tidy
 from benchmarks.systems import TIDEWHEEL, Driver
 from benchmarks.workload import Figure, Measured, Target, Workload
 
 #: Postgres's backends tell what they have counted at the latest when they were idle for so long.
 COUNTED_AFTER_S = 11.0
-#: Rows are copied in parts, each a transaction.
-PART = 50_000
 
 
 def measure(driver: Driver, sizes: Mapping[str, int]) -> Measured:
     """Do some runs, fill the tables, and do some more."""
     shape = {"runs": sizes["runs"], "steps": sizes["steps"]}
     driver.ask("many", **shape)
-    _tidy(driver.database)
+    tidy(driver.database)
     cpu_before, blocks_before, noise_before = _cost(driver, shape)
     began = time.perf_counter()
-    _fill(driver.database, sizes["finished"])
+    pattern, _ = longest_ended(driver.database)
+    copy_run(driver.database, pattern, sizes["finished"])
     filled_s = time.perf_counter() - began
-    _tidy(driver.database)
+    tidy(driver.database)
     driver.ask("many", **shape)
     cpu_after, blocks_after, noise_after = _cost(driver, shape)
     return {
@@ -57,53 +56,6 @@ def _blocks(database: str) -> int:
         ).fetchone()
     assert row is not None
     return int(row[0])
-
-
-def _fill(database: str, count: int) -> None:
-    """Copy a run that has ended, with its journal, so many times; their keys are of the last minutes."""
-    with psycopg.connect(database, autocommit=True) as connection:
-        row = connection.execute(
-            "SELECT run_key FROM tidewheel_runs WHERE ended_at IS NOT NULL LIMIT 1"
-        ).fetchone()
-        assert row is not None
-        for table in ("tidewheel_runs", "tidewheel_journal"):
-            copy = _copy(connection, table)
-            for first in range(0, count, PART):
-                last = min(first + PART, count) - 1
-                connection.execute(copy, {"pattern": row[0], "first": first, "last": last})
-
-
-def _tidy(database: str) -> None:
-    """Do what autovacuum would have done by now."""
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute("VACUUM (ANALYZE)")
-
-
-def _copy(connection: psycopg.Connection[tuple[object, ...]], table: str) -> sql.Composed:
-    names = connection.execute(
-        "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped",
-        (table,),
-    ).fetchall()
-    changed = {
-        # As the keys of other runs: the time comes first. One a millisecond.
-        "run_key": sql.SQL(
-            "substr(pattern.run_key, 1, 1) || substr(int8send(earlier - 1 - number), 4)"
-            " || substr(pattern.run_key, 7)"
-        ),
-        "run_id": sql.SQL("'finished-' || number"),
-    }
-    columns = [str(name) for (name,) in names]
-    values = [changed.get(name, sql.SQL("pattern.") + sql.Identifier(name)) for name in columns]
-    return sql.SQL(
-        "INSERT INTO {table} ({columns}) SELECT {values} FROM {table} AS pattern,"
-        " generate_series(%(first)s::bigint, %(last)s::bigint) AS number,"
-        " (SELECT ('x' || encode(substr(%(pattern)s::bytea, 2, 5), 'hex'))::bit(40)::bigint AS earlier) AS at"
-        " WHERE pattern.run_key = %(pattern)s"
-    ).format(
-        table=sql.Identifier(table),
-        columns=sql.SQL(", ").join(map(sql.Identifier, columns)),
-        values=sql.SQL(", ").join(values),
-    )
 
 
 WORKLOAD = Workload(
