@@ -32,6 +32,7 @@ from tidewheel.journal.errors import InvalidRequest, TidewheelError
 from tidewheel.outbox import watching
 from tidewheel.outbox.backoff import pause_s
 from tidewheel.outbox.config import RelayConfig
+from tidewheel.outbox.edge import Edge
 from tidewheel.outbox.lane import Lane
 from tidewheel.store.errors import Unreadable
 from tidewheel.store.outbox import OwedRow, Place, Trouble
@@ -91,6 +92,7 @@ class Relay:
         #: After which run to go on, and whether that may bring more. While some runs take long others are
         #: looked for from time to time.
         self._after = b""
+        self._edge = Edge()
         self._has_more = True
         self._now: dt.datetime | None = None
         self._look_at = self._renew_at = 0.0
@@ -164,9 +166,11 @@ class Relay:
         now_s = time.monotonic()
         if not room or (self._lanes and not self._has_more and now_s < self._look_at):
             return
-        claimed = await self._outbox.claim(
-            self.name, after=self._after, limit=room, lease_s=self.config.lease_s
-        )
+        is_new_pass = not self._after
+        after = self._edge.begin(now_s) if is_new_pass else self._after
+        claimed = await self._outbox.claim(self.name, after=after, limit=room, lease_s=self.config.lease_s)
+        if is_new_pass:
+            self._edge.note([owed.run_key for owed in claimed.owed])
         if not self._lanes:
             self._renew_at = now_s + self.config.lease_s / 3
         for owed in claimed.owed:

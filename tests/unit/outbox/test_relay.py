@@ -19,11 +19,12 @@ from tidewheel.broker.protocol import Untaken
 from tidewheel.broker.topology import ALERTS, EVENTS, Binding, Queue, Topology, bus_topology
 from tidewheel.journal.errors import InvalidRequest
 from tidewheel.journal.public import PublicEvent, published
+from tidewheel.outbox import edge
 from tidewheel.outbox import relay as relay_module
 from tidewheel.outbox.config import RelayConfig
 from tidewheel.outbox.relay import Relay
 from tidewheel.store.memory import MemoryStore
-from tidewheel.store.outbox import DeadLetterFilter
+from tidewheel.store.outbox import Claimed, DeadLetterFilter
 
 PATIENCE_S = 10.0
 CONFIG = RelayConfig(poll_s=0.01, attempts=3, retry_s=1.0)
@@ -374,3 +375,39 @@ async def test_what_takes_long_keeps_its_lease(world: World) -> None:
         await drained(world)
 
     assert renewed
+
+
+async def test_an_old_run_that_goes_on_is_found_although_most_passes_begin_later(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its key is lower than all that was claimed lately: the next whole pass finds it."""
+    monkeypatch.setattr(edge, "WHOLE_S", 0.05)
+    begins: list[bytes] = []
+    claim = world.store.outbox.claim
+
+    async def note(relay: str, *, after: bytes, limit: int, lease_s: float) -> Claimed:
+        begins.append(after)
+        return await claim(relay, after=after, limit=limit, lease_s=lease_s)
+
+    world.store.outbox.claim = note  # type: ignore[method-assign]  # looked at
+    old = Run(world.store, "old")
+    await old.start("old")
+    await old.move(task("0"), waits("0"))
+    world.clock.advance(1.0)
+
+    async with relaying(world):
+        await drained(world)
+        for number in range(2 * edge.REMEMBERED):
+            await world.live(f"new-{number}")
+            await drained(world)
+            await asyncio.sleep(edge.WHOLE_S)
+        begins.clear()
+        await old.tell(began("0"))
+        await old.see()
+        await old.move(resumes("0"), ends(), facts=[done("0")])
+        await drained(world)
+        await asyncio.sleep(4 * edge.WHOLE_S)
+
+    whole = [after for after in begins if after == b""]
+    assert await world.of(old) == published(await old.journal(), old.ref.run_id)
+    assert 0 < len(whole) < len(begins) / 2
