@@ -25,12 +25,15 @@ from tidewheel.store.statements import statements
 
 #: A claim is looked at more than once: the first time finds caches cold, and index entries that it marks.
 LOOKS = 3
-_SENT = """
+#: Copies of a run have keys that end as its own.
+_COPIES = "run_key < %(pattern)s AND substr(run_key, 7) = substr(%(pattern)s::bytea, 7)"
+_OWE = f"""
 INSERT INTO tidewheel_outbox (run_key, first_seq, last_seq, created_at, due_at)
 SELECT run_key, first_seq, last_seq, at, at FROM tidewheel_journal
- WHERE run_key < %s AND public IS NOT NULL
- ORDER BY run_key DESC LIMIT %s
-"""
+ WHERE {_COPIES} AND public IS NOT NULL
+ ORDER BY run_key DESC LIMIT %(count)s
+"""  # noqa: S608 - nothing in it comes from outside
+_FORGET = f"DELETE FROM tidewheel_outbox WHERE {_COPIES}"  # noqa: S608 - as above
 
 
 def measure(driver: Driver, sizes: Mapping[str, int]) -> Measured:
@@ -83,11 +86,11 @@ def _claim(database: str) -> dict[str, Any]:
     return found
 
 
-def _send(database: str, before: bytes, count: int) -> None:
+def _send(database: str, pattern: bytes, count: int) -> None:
     """Let so many rows come and go, as they do when they are told."""
     with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute(_SENT, (before, count))
-        connection.execute("DELETE FROM tidewheel_outbox WHERE run_key < %s", (before,))
+        connection.execute(_OWE, {"pattern": pattern, "count": count})
+        connection.execute(_FORGET, {"pattern": pattern})
 
 
 def _count(database: str) -> int:
