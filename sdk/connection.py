@@ -105,7 +105,7 @@ class Connection:
         self._hint_from_s = 0.0
         #: The group that is published next, if there is one, and the tasks of all that are under way.
         self._gathering: _Group | None = None
-        self._publishing: set[asyncio.Task[None]] = set()
+        self._publishing: dict[asyncio.Task[None], None] = {}
         self._commands = Gathering(self._publish_commands)
         self._closed = False
 
@@ -223,7 +223,7 @@ class Connection:
         if group is None:
             group = self._gathering = _Group()
             task = self._loop.create_task(self._publish(group), name="tidewheel-hints")
-            self._publishing.add(task)
+            self._publishing[task] = None
             # Not at the task's end in its own code: one that is cancelled before it began has none.
             task.add_done_callback(partial(self._release, group))
         # Each has a future of its own: one that is cancelled must not take the others along.
@@ -239,7 +239,7 @@ class Connection:
 
     def _release(self, group: _Group, task: asyncio.Task[None]) -> None:
         """Let those go on who wait for *group*."""
-        self._publishing.discard(task)
+        self._publishing.pop(task, None)
         group.release(None if task.cancelled() else task.exception())
 
     async def _publish_in_time(self, answers: Sequence[Appended]) -> None:

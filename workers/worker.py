@@ -122,8 +122,8 @@ class Worker:
         self._gate = asyncio.Event()
         self._gate.set()
         self._chores: list[asyncio.Task[None]] = []
-        #: Those of them that wait for the next delivery.
-        self._listening: set[asyncio.Task[Any]] = set()
+        #: Those of them that wait for the next delivery, in the order in which they came.
+        self._listening: dict[asyncio.Task[Any], None] = {}
         #: The queues that have to be consumed, and those that are.
         self._to_hear: frozenset[str] = frozenset()
         self._heard: set[str] = set()
@@ -244,7 +244,7 @@ class Worker:
         me = asyncio.current_task()
         assert me is not None
         while not self._stopping.is_set():
-            self._listening.add(me)
+            self._listening[me] = None
             try:
                 delivery = await anext(deliveries, None)
             except asyncio.CancelledError:
@@ -252,7 +252,7 @@ class Worker:
                     return  # by ``_stop_listening``, and by nobody else
                 raise
             finally:
-                self._listening.discard(me)
+                self._listening.pop(me, None)
             if delivery is None:
                 return
             await self._gate.wait()
