@@ -23,6 +23,7 @@ from tidewheel.broker.bus import EventBody, publication_of_event
 from tidewheel.broker.commands import CancelCommand, SignalCommand, StartCommand
 from tidewheel.journal import events as ev
 from tidewheel.journal.public import PUBLIC_TYPES, PublicEvent, published
+from tidewheel.telemetry.context import TraceContext
 
 pytestmark = pytest.mark.skipif(
     not (ROOT / "Makefile").exists(), reason="an unpacked sdist has no folders at the root"
@@ -67,11 +68,15 @@ def test_every_field_of_the_body_is_in_the_table() -> None:
 
 
 def test_every_header_is_in_the_table() -> None:
-    """Each that is published, and no other but AMQP's own."""
+    """Each that is published, where traces are kept too, and no other but AMQP's own."""
     event = published([ev.Entry(0, AT, ev.ExecutionStarted(workflow="w"))], "r")[0]
     said = {name for headers, *_ in rows(page(), "header") for name in quoted(headers)}
 
-    assert said - {"message_id"} == publication_of_event(event, "shop").message.headers.keys()
+    relayed = {"traceparent", "tracestate"}
+    trace = TraceContext(f"00-{1:032x}-{2:016x}-01", "shop=1")
+    assert (
+        said - {"message_id"} - relayed == publication_of_event(event, "shop", trace).message.headers.keys()
+    )
 
 
 def test_every_alert_is_in_the_table_with_what_to_do() -> None:
