@@ -97,6 +97,7 @@ WORKLOAD = Workload(
     measure=measure,
     full={"runs": 1_000, "steps": 5, "turns": 6},
     quick={"runs": 100, "steps": 5, "turns": 2},
+    full_only=True,
     targets=(
         Target("steps_ratio", at_least=0.9, of=None),
         Target("cpu_ratio", at_most=1.1, of=None),
