@@ -113,6 +113,10 @@ class InlineSteps:
         #: How long the store took over results that it did not write, by their paths.
         self._taken_s: dict[str, float] = {}
 
+    def untie(self) -> None:
+        """Nobody is told of what happens any more; all steps are stopped."""
+        self._happened = _tell_nobody
+
     def in_flight(self) -> bool:
         """Tell whether a step is being executed here, or is about to be."""
         return bool(self._doing)
@@ -433,3 +437,7 @@ def _schedule_of(loaded: Loaded, step: StepRecord) -> ev.InvokeScheduled | None:
 def _closure(execution: Execution, path: str) -> Callable[[], Any] | None:
     promise = execution.pending.get(path)
     return promise.execute if isinstance(promise, Promise) else None
+
+
+def _tell_nobody(_: Fact | None) -> None:
+    """What is stopped does not happen."""

@@ -63,6 +63,10 @@ class NearTimers:
             armed.cancel()
         self._armed.clear()
 
+    def untie(self) -> None:
+        """Nobody is told of what fires any more; all are disarmed."""
+        self._on_fired = _tell_nobody
+
     def _arm(self, path: str, fire_at: dt.datetime) -> None:
         if path in self._armed or fire_at - self._clock.now() > NEAR:
             return
@@ -72,3 +76,7 @@ class NearTimers:
     def _fire(self, path: str) -> None:
         del self._armed[path]
         self._on_fired(Fired(path=path))
+
+
+def _tell_nobody(_: Fired) -> None:
+    """What is disarmed does not fire."""

@@ -15,10 +15,9 @@ import asyncio
 import datetime as dt
 import logging
 from collections.abc import Callable, Collection, Coroutine, Sequence
-from typing import Any, Final
+from typing import Any
 
 from tidewheel.broker.protocol import Delivery
-from tidewheel.journal import events as ev
 from tidewheel.replay.execution import Execution
 from tidewheel.sdk.hinting import publication_of
 from tidewheel.sdk.program import execution_of
@@ -28,7 +27,6 @@ from tidewheel.store.append import (
     Completed,
     Fact,
     Fate,
-    Fired,
     Hint,
     Moves,
     Park,
@@ -47,7 +45,7 @@ from tidewheel.workers.inline import InlineSteps
 from tidewheel.workers.near_timers import NearTimers
 from tidewheel.workers.opening import Opening
 from tidewheel.workers.services import Services
-from tidewheel.workers.turn import Turn, parks, pinned, request_of, settle
+from tidewheel.workers.turn import Turn, parks, pinned, request_of, settle, settled_in, unknown
 
 logger = logging.getLogger("tidewheel.workers")
 
@@ -55,9 +53,6 @@ logger = logging.getLogger("tidewheel.workers")
 STALE_MAX = 50
 #: The longest pause between two turns while the store cannot be used.
 PAUSE_MAX_S = 5.0
-#: The facts that may be known already, when somebody else was faster, and their events.
-_SETTLING: Final = (Completed, Fired)
-_SETTLED: Final = (ev.InvokeCompleted, ev.TimerFired)
 
 
 class Session:
@@ -152,6 +147,12 @@ class Session:
         self._timers.disarm_all()
         self._facts, self._must_load, self._must_show = [], False, False
         self._opening = None
+
+    def retire(self) -> None:
+        """Forget everything for good, and let nothing here refer to itself: its memory is free at once."""
+        self.drop()
+        self._steps.untie()
+        self._timers.untie()
 
     # The loop
 
@@ -373,9 +374,8 @@ class Session:
             if loaded.timers:
                 facts += self._timers.take_due(loaded.timers, loaded.now, happened)
             if facts:
-                settled = [entry.event for entry in loaded.entries if isinstance(entry.event, _SETTLED)]
-                known = {*known, *(event.promise_id for event in settled)}
-        return tuple([fact for fact in facts if not (isinstance(fact, _SETTLING) and fact.path in known)])
+                known = {*known, *settled_in(loaded.entries)}
+        return unknown(facts, known)
 
     def _show(self, loaded: Loaded | None, turn: Turn) -> None:
         """Bring the code's memory up to date. Facts of this turn are shown as if they were committed."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from typing import Final
 
 import msgspec
 
@@ -17,6 +18,10 @@ from tidewheel.telemetry import switch
 from tidewheel.workers import fitting, telling
 from tidewheel.workers.dispatching import Orders
 from tidewheel.workers.opening import Opening
+
+#: The facts that may be known already, when somebody else was faster, and their events.
+_SETTLING: Final = (Completed, Fired)
+_SETTLED: Final = (ev.InvokeCompleted, ev.TimerFired)
 
 
 class Turn(msgspec.Struct, eq=False):
@@ -34,6 +39,16 @@ class Turn(msgspec.Struct, eq=False):
     #: The event that the run began with, and when the turn did, by this machine's clock, for whoever is told.
     started: ev.ExecutionStarted | None = None
     began_ns: int = 0
+
+
+def settled_in(entries: Iterable[ev.Entry]) -> list[str]:
+    """Return the paths of what *entries* say to have ended."""
+    return [entry.event.promise_id for entry in entries if isinstance(entry.event, _SETTLED)]
+
+
+def unknown(facts: Iterable[Fact], known: Collection[str]) -> tuple[Fact, ...]:
+    """Return *facts* without the ends of what is *known* to have ended."""
+    return tuple([fact for fact in facts if not (isinstance(fact, _SETTLING) and fact.path in known)])
 
 
 def settle(history: History, facts: Iterable[Fact], seq: int) -> None:

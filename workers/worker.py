@@ -199,7 +199,7 @@ class Worker:
     async def _hand_back_run(self, session: Session) -> None:
         try:
             if session.is_idle():
-                session.drop()
+                session.retire()
             else:
                 await session.hand_back(HAND_BACK_S)
         except TidewheelError as problem:
@@ -336,12 +336,13 @@ class Worker:
         """Keep the runs used last in memory, up to a bound."""
         if session.is_empty():
             self._sessions.pop(session.run, None)
+            session.retire()
         excess = len(self._sessions) - self.config.cache
         if excess <= 0:
             return
         for oldest in list(self._sessions.values()):
             if oldest.is_idle():
-                oldest.drop()
+                oldest.retire()
                 del self._sessions[oldest.run]
                 excess -= 1
                 if excess <= 0:

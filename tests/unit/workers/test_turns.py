@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
@@ -12,9 +14,14 @@ from tidewheel import App, Context, Retry, RunFailed, StepFailed
 from tidewheel.broker.message import Message, Publication
 from tidewheel.broker.topology import dead_letter_queue, poison_queue, work_queue
 from tidewheel.journal import events as ev
+from tidewheel.replay.execution import Execution
 from tidewheel.sdk.limits import Limits
 from tidewheel.store.append import Append, Appended
 from tidewheel.workers.config import WorkerConfig
+from tidewheel.workers.held import Held
+from tidewheel.workers.inline import InlineSteps
+from tidewheel.workers.near_timers import NearTimers
+from tidewheel.workers.session import Session
 
 app = App("turns")
 
@@ -234,6 +241,33 @@ async def test_the_cache_is_bounded_and_losing_it_changes_nothing(house: House) 
     for handle in handles:
         await handle.signal("go", "on")
     assert [await handle.result() for handle in handles] == ["on"] * 20
+
+
+async def test_runs_that_left_the_cache_leave_nothing_for_the_garbage_collector(house: House) -> None:
+    """A sleeping run costs no memory: what was kept of it is free at once, not when somebody looks for it."""
+    await house.worker(app, WorkerConfig(cache=2))
+    client = await house.client()
+    gc.collect()
+    gc.disable()
+    before = _kept_of_runs()
+    try:
+        asleep = [await client.start(waits) for _ in range(20)]
+        ended = [await client.start(steps, 2) for _ in range(20)]
+        await house.until(lambda: all(house.kinds(one.run_id)["ExecutionAwaiting"] for one in asleep))
+        assert [await one.result() for one in ended] == [2] * 20
+        await asyncio.sleep(1)
+
+        kept = _kept_of_runs() - before
+    finally:
+        gc.enable()
+
+    assert {kind: count for kind, count in kept.items() if count > 2} == {}
+
+
+def _kept_of_runs() -> Counter[str]:
+    """How many objects there are of what a worker keeps of a run."""
+    kinds = (Session, Held, InlineSteps, NearTimers, Execution)
+    return Counter(type(one).__name__ for one in gc.get_objects() if isinstance(one, kinds))
 
 
 async def test_a_task_that_no_app_has_fails_with_what_to_do(house: House) -> None:
