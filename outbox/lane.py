@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from typing import Final
 
 from tidewheel.broker.message import Publication
 from tidewheel.store.outbox import Owed, OwedRow, Place
+
+#: So many rows of a run are known at a time: one that is told, and one that comes next.
+READ_AHEAD: Final = 2
 
 
 class Lane:
@@ -28,8 +32,8 @@ class Lane:
 
     @property
     def unread(self) -> OwedRow | None:
-        """The row that has to be read next, if nothing else can be told before."""
-        return self._unread[0] if self._unread and not self._read else None
+        """The row that has to be read next, if it comes soon: one row is known ahead."""
+        return self._unread[0] if self._unread and len(self._read) < READ_AHEAD else None
 
     @property
     def next(self) -> Publication | None:

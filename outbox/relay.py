@@ -1,10 +1,11 @@
 """The relay: publishes what the event bus is owed. Any number of processes may hold this role.
 
 It claims rows of many runs, and offers the next event of each to the bus, all of them together; when the bus
-has answered, the next of each, and so on: a *wave* has one event of a run at most. What was told is
-forgotten; what was refused holds back its own run, is tried again after a pause that grows, and after so many
-times is a dead letter. If the bus itself is away everything is given back, nothing counts as a failure, and
-the relay tries again by and by: a backlog drains by itself.
+has answered, the next of each, and so on: a *wave* has one event of a run at most. While the bus has one, the
+books are kept: what was told before is forgotten, more is claimed, and what comes next is read. What was
+refused holds back its own run, is tried again after a pause that grows, and after so many times is a dead
+letter. If the bus itself is away everything is given back, nothing counts as a failure, and the relay tries
+again by and by: a backlog drains by itself.
 
 Delivery is at least once: whoever dies between telling and forgetting leaves rows that are told again.
 """
@@ -142,16 +143,23 @@ class Relay:
                     await self._sleep(self.config.poll_s)
 
     async def _round(self) -> bool:
-        """Claim, read, offer one wave, forget what was told; tell whether there is more to do."""
+        """Offer one wave, and keep the books meanwhile; tell whether there is more to do."""
         if not self._is_declared:
             await self._broker.declare(bus_topology())
             self._is_declared = True
+        # Both to their end, also where one fails: whatever is done about that, nothing is under way then.
+        problems = await asyncio.gather(self._offer(self._wave()), self._keep_books(), return_exceptions=True)
+        for problem in problems:
+            if problem is not None:
+                raise problem
+        return bool(self._lanes) or self._has_more
+
+    async def _keep_books(self) -> None:
+        """Forget what was told before this round, claim, and read what comes next."""
+        await self._settle()
         await self._claim()
         await self._renew()
         await self._read()
-        await self._offer_wave()
-        await self._settle()
-        return bool(self._lanes) or self._has_more
 
     async def _sleep(self, seconds: float) -> None:
         """Sleep, unless told to stop."""
@@ -207,18 +215,22 @@ class Relay:
         found = await told_of(self._outbox, [(lane.owed, row) for lane, row in asked])
         for (lane, _), told in zip(asked, found, strict=True):
             if isinstance(told, Unreadable):
-                lane.fail(str(told), is_hopeless=True)
+                if lane.next is None:  # else what stands before it is told first
+                    lane.fail(str(told), is_hopeless=True)
             else:
                 namespace = lane.owed.run.namespace
                 lane.take_in([publication_of_event(event, namespace, told.trace) for event in told.events])
 
-    async def _offer_wave(self) -> None:
-        """Offer the next event of each run, and note what became of it."""
-        wave = [
+    def _wave(self) -> list[tuple[Lane, Publication]]:
+        """Return the next event of each run, as far as it is known."""
+        return [
             (lane, publication)
             for lane in self._lanes.values()
             if lane.error is None and (publication := lane.next) is not None
         ]
+
+    async def _offer(self, wave: Sequence[tuple[Lane, Publication]]) -> None:
+        """Offer a wave, and note what became of it."""
         if not wave:
             return
         try:

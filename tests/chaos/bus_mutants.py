@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from tidewheel.broker.message import Publication
 from tidewheel.broker.protocol import Delivery
+from tidewheel.outbox.lane import Lane
 from tidewheel.outbox.relay import Relay
 from tidewheel.projector.arrivals import Arrival
 from tidewheel.projector.pipeline import Pipeline
@@ -16,14 +18,13 @@ SAID_S = 0.05
 
 def forget_first() -> None:
     """Let a relay forget what is owed before the bus has taken it (43)."""
-    offer_wave = Relay._offer_wave
+    offer = Relay._offer
 
-    async def mutated(self: Relay) -> None:
-        lanes = self._lanes.values()
-        await self._forget([lane.owed.place(row) for lane in lanes for row in lane.owed.rows])
-        await offer_wave(self)
+    async def mutated(self: Relay, wave: Sequence[tuple[Lane, Publication]]) -> None:
+        await self._forget([lane.owed.place(row) for lane, _ in wave for row in lane.owed.rows])
+        await offer(self, wave)
 
-    Relay._offer_wave = mutated  # type: ignore[method-assign]  # that is the mutation
+    Relay._offer = mutated  # type: ignore[method-assign]  # that is the mutation
 
 
 def acknowledge_first() -> None:

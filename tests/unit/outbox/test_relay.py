@@ -40,6 +40,7 @@ class TroubledBroker(MemoryBroker):
         self.refused_runs: set[str] = set()
         self.too_large: set[str] = set()
         self.is_down = False
+        self.answers_after_s = 0.0
 
     async def offer(self, publications: Sequence[Publication]) -> list[Untaken | None]:
         """Take what is not refused."""
@@ -51,6 +52,7 @@ class TroubledBroker(MemoryBroker):
         if self.too_large.intersection(subjects):
             raise InvalidRequest("a message is too large")
         self.waves.append(subjects)
+        await asyncio.sleep(self.answers_after_s)
         taken = [one for one, run in zip(publications, subjects, strict=True) if run not in self.refused_runs]
         answers = iter(await super().offer(taken))
         return ["refused" if run in self.refused_runs else next(answers) for run in subjects]
@@ -256,6 +258,33 @@ async def test_a_journal_that_cannot_be_read_is_a_dead_letter_at_once(world: Wor
     (dead,) = await world.store.outbox.dead_letters(ALL)
     assert dead.run == bad.ref
     assert await world.of(good) == published(await good.journal(), "good")
+
+
+async def test_what_stands_before_a_damaged_row_is_told_and_the_letter_names_the_damaged_one(
+    world: World,
+) -> None:
+    """A row is read while the one before it is still being told: that one is not to blame."""
+    world.broker.answers_after_s = 0.01
+    run = Run(world.store, "bad")
+    await run.start("bad")
+    await run.move(task("0"), task("1"), waits("0", "1"))
+    await run.tell(began("0"), began("1"))  # two events in one row
+    await run.see()
+    await run.move(resumes("0", "1"), ends(), facts=[done("0"), done("1")])
+    rows = world.store.rows
+    journal = rows.journals[rows.by_ref[run.ref]]
+    last = rows.outbox[rows.by_ref[run.ref]][-1].first_seq
+    (place,) = [number for number, row in enumerate(journal) if row.first_seq == last]
+    kept = journal[place]
+    whole = published(await run.journal(), "bad")
+    journal[place] = type(kept)(kept.first_seq, kept.last_seq, kept.at, b"damaged", kept.public)
+
+    async with relaying(world):
+        await drained(world)
+
+    (dead,) = await world.store.outbox.dead_letters(ALL)
+    assert (dead.run, dead.place.first_seq, dead.attempts) == (run.ref, last, 1)
+    assert await world.of(run) == [event for event in whole if event.run_seq < last]
 
 
 async def test_while_the_bus_is_away_nothing_counts_as_a_failure(
