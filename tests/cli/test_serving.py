@@ -270,7 +270,7 @@ def test_on_a_terminal_a_line_says_how_the_run_stands(serve: Serve, run: Run, fo
     """It is written over in place, on standard error, and is gone in the end."""
     dev = serve("dev", "depot.py:app")
     dev.wait_for("ready")
-    command = ["run", "start", "naps", "--input", "[0.6]", "--run-id", "n-1", "--wait"]
+    command = ["run", "start", "naps", "--input", "[3]", "--run-id", "n-1", "--wait"]
 
     with Terminal() as terminal:
         waiting = Service(*command, folder=folder, stderr=terminal.end)
