@@ -34,4 +34,5 @@ WORKLOAD = Workload(
     full={"runs": 1_000, "steps": 5},
     quick={"runs": 500, "steps": 5},
     targets=(Target("more_s", at_most=2.0, of=None, ours="tidewheel x2"),),
+    full_only=True,
 )

@@ -104,4 +104,5 @@ WORKLOAD = Workload(
         Target("steps_ratio", at_least=1.0, of=None),
     ),
     rounds_max=1,
+    full_only=True,
 )

@@ -35,4 +35,5 @@ WORKLOAD = Workload(
     measure=measure,
     full={"runs": 1_000, "steps": 5, "repeats": 200},
     quick={"runs": 200, "steps": 5, "repeats": 50},
+    full_only=True,
 )
